@@ -95,6 +95,9 @@ bool error_is_of_state(ErrCode code);
 bool error_is_retriable(ErrCode code);
 /* Inside of a transaction: the whole transaction may succeed if it is tried again. */
 bool error_is_transient(ErrCode code);
+/* Of the failure of a change stream: can its client go on from its resume token? 0: drivers decide.
+ */
+uint32_t error_labels_of_stream(ErrCode code);
 
 /* Ends the process: a programmer error, never bad input. */
 NORETURN void invariant_failed(const char *expr, const char *file, int line);

@@ -56,6 +56,10 @@ ErrCode ns_parse(Str full, Ns *ret_ns, Error *err) {
     return ns_make((Str){full.data, db_size}, (Str){dot + 1, full.size - db_size - 1}, ret_ns, err);
 }
 
+bool db_is_internal(Str db) {
+    return str_is(db, "admin") || str_is(db, "config") || str_is(db, "local");
+}
+
 bool ns_is_system(const Ns *ns) {
     Str coll = ns_coll(ns);
     return coll.size >= 7 && memcmp(coll.data, "system.", 7) == 0;

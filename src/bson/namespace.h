@@ -37,6 +37,7 @@ static inline Str ns_str(const Ns *ns) {
 static inline bool ns_equal(const Ns *a, const Ns *b) {
     return a->size == b->size && memcmp(a->text, b->text, a->size) == 0;
 }
+bool db_is_internal(Str db);     /* "admin", "config", "local": not of users */
 bool ns_is_system(const Ns *ns); /* collection part starts with "system." */
 /* Is it the same on all members of a replica set? Databases' profiles and all of "local" are not.
  */

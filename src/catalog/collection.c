@@ -82,15 +82,14 @@ ErrCode collection_set_options(Collection *coll, Doc options, Error *err) {
 }
 
 static ErrCode check_validator_place(const Ns *ns, Error *err) {
-    static const char *const INTERNAL[] = {"admin", "local", "config"};
     if (str_is(ns_str(ns), "config.settings")) /* the config server's own (sharding/config) */
         return ERR_OK;
-    for (size_t i = 0; i < ARRAY_LEN(INTERNAL); i++)
-        if (str_is(ns_db(ns), INTERNAL[i]))
-            return error_set(err, ERR_INVALID_OPTIONS,
-                             "Document validators are not allowed on collection %s in the %s "
-                             "internal database",
-                             ns->text, INTERNAL[i]);
+    Str db = ns_db(ns);
+    if (db_is_internal(db))
+        return error_set(err, ERR_INVALID_OPTIONS,
+                         "Document validators are not allowed on collection %s in the %.*s "
+                         "internal database",
+                         ns->text, (int)db.size, db.data);
     Str coll = ns_coll(ns);
     if (coll.size > 7 && memcmp(coll.data, "system.", 7) == 0)
         return error_set(err, ERR_INVALID_OPTIONS,

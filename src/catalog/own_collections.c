@@ -73,7 +73,7 @@ static ErrCode refuse_oplog(OwnChange change, Error *err) {
 ErrCode own_collections_check(const OpCtx *op, const Ns *ns, OwnChange change, Error *err) {
     /* Hardly any name gets further: those of the node's own databases, and "system." ones. */
     Str db = ns_db(ns);
-    bool is_own_db = str_is(db, "local") || str_is(db, "config") || str_is(db, "admin");
+    bool is_own_db = db_is_internal(db);
     if (LIKELY(!is_own_db && !ns_is_system(ns)))
         return ERR_OK;
     /* Also on a standalone node, which may be a member again. */

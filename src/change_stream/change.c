@@ -212,17 +212,13 @@ EntryForm entry_form(Doc entry) {
 
 /* ---- what a stream shows ---- */
 
-static bool is_internal_db(Str db) {
-    return str_is(db, "admin") || str_is(db, "config") || str_is(db, "local");
-}
-
 static bool is_system(Str coll) {
     return coll.size >= 7 && memcmp(coll.data, "system.", 7) == 0;
 }
 
 static bool is_in_scope(const StreamFilter *filter, Str db, Str coll) {
     if (filter->scope == SCOPE_CLUSTER)
-        return !is_internal_db(db) && (filter->shows_system || !is_system(coll));
+        return !db_is_internal(db) && (filter->shows_system || !is_system(coll));
     if (!str_equal(db, ns_db(&filter->ns)))
         return false;
     if (filter->scope == SCOPE_DATABASE)

@@ -126,6 +126,15 @@ static Str mode_of(Elem write) {
     return is_mode ? elem_str(w) : STR("");
 }
 
+/* With a wtimeout, also if that is none. */
+static void build_write_concern(DocBuilder *b, Doc concern) {
+    size_t opened = build_open_doc(b, "defaultWriteConcern");
+    build_all(b, concern);
+    if (!elem_is_present(doc_get_lit(concern, "wtimeout")))
+        build_i32(b, "wtimeout", 0);
+    build_close(b, opened);
+}
+
 static ErrCode set_run(CommandCtx *ctx, void *arg, Error *err) {
     DefaultsRequest *request = arg;
     TRY(check_member(ctx, err));
@@ -150,7 +159,7 @@ static ErrCode set_run(CommandCtx *ctx, void *arg, Error *err) {
     if (elem_is_present(read) && !is_unset(read))
         build_elem_as(&b, STR("defaultReadConcern"), read);
     if (elem_is_present(write) && !is_unset(write))
-        build_elem_as(&b, STR("defaultWriteConcern"), write);
+        build_write_concern(&b, elem_doc(write));
     build_timestamp(&b, "updateOpTime", oplog_cluster_time(repl_oplog(ctx->service->repl)));
     build_date(&b, "updateWallClockTime", clock_wall_ms());
     Doc doc = doc_builder_end(&b);

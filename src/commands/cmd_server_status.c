@@ -524,12 +524,7 @@ static void build_wired_tiger(StatusCtx *s) {
     build_close(b, disk);
 }
 
-/* A standalone node keeps no record of sessions: all is zero. A router only knows those in use. */
 static void build_sessions(StatusCtx *s) {
-    if (s->service->role == ROLE_ROUTER) {
-        build_count(s->b, "activeSessionsCount", session_cache_count(s->service->session_cache));
-        return;
-    }
     session_refresher_build_status(s->service->session_refresher, s->b);
 }
 

@@ -75,13 +75,22 @@ static ErrCode end_statement(CommandCtx *ctx, ErrCode rc, Error *err) {
     return rc;
 }
 
+static ErrCode note_use(CommandCtx *ctx, SessionId *ret_id, Error *err) {
+    TRY(session_id_parse(ctx->args.lsid, ret_id, err));
+    return session_cache_use(ctx->service->session_cache, ret_id, clock_wall_ms(),
+                             param_i64(ctx->service, PARAM_SESSIONS_MAX), err);
+}
+
+ErrCode sessions_note_use(CommandCtx *ctx, Error *err) {
+    SessionId id;
+    return elem_is_present(ctx->args.lsid) ? note_use(ctx, &id, err) : ERR_OK;
+}
+
 ErrCode sessions_before_run(CommandCtx *ctx, Error *err) {
     if (!elem_is_present(ctx->args.lsid))
         return ERR_OK;
     SessionId id;
-    TRY(session_id_parse(ctx->args.lsid, &id, err));
-    TRY(session_cache_use(ctx->service->session_cache, &id, clock_wall_ms(),
-                          param_i64(ctx->service, PARAM_SESSIONS_MAX), err));
+    TRY(note_use(ctx, &id, err));
     if (!elem_is_present(ctx->args.txn_number)) /* a standalone node has refused it before */
         return ERR_OK;
     TRY(op_hang(ctx->op, FP_HANG_BEFORE_SESSION_CHECK_OUT, NULL, err));

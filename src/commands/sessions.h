@@ -10,6 +10,8 @@
 /* Before a command runs: notes that its session is in use, and begins its retryable write if it is
  * one. */
 ErrCode sessions_before_run(CommandCtx *ctx, Error *err) MUST_CHECK;
+/* The first half of that: of a command without a session nothing is noted. */
+ErrCode sessions_note_use(CommandCtx *ctx, Error *err) MUST_CHECK;
 /* Afterwards, also after a failure. Before the write concern is waited for: who sends the command
  * again meanwhile waits for the same writes, not for this operation. */
 ErrCode sessions_after_run(CommandCtx *ctx, ErrCode rc, Error *err) MUST_CHECK;

@@ -1,14 +1,28 @@
 #include "commands/shard_requests.h"
 
 #include "base/alloc.h"
+#include "commands/node_commands.h"
 #include "query/agg/foreign_names.h"
 #include "sharding/shard/refresh.h"
 #include "storage/engine.h"
 
+/* What is executed: the command, or the one that it explains. */
+static Doc executed_command(const CommandCtx *ctx) {
+    Elem explained = ctx->spec == &CMD_EXPLAIN ? doc_get_lit(ctx->body, "explain") : ELEM_MISSING;
+    return elem_type(explained) == BT_DOC ? elem_doc(explained) : ctx->body;
+}
+
+static Str explained_coll(const CommandCtx *ctx) {
+    DocIter iter = doc_iter(executed_command(ctx));
+    Elem first;
+    return doc_iter_next(&iter, &first) && elem_type(first) == BT_STRING ? elem_str(first)
+                                                                         : STR("");
+}
+
 static ErrCode parse_ns(CommandCtx *ctx, OpRouting *routing, Error *err) {
-    routing->has_collection = ctx->ns_coll.size > 0;
-    return routing->has_collection ? ns_make(ctx->args.db, ctx->ns_coll, &routing->ns, err)
-                                   : ns_make(ctx->args.db, STR("$cmd"), &routing->ns, err);
+    Str coll = ctx->spec == &CMD_EXPLAIN ? explained_coll(ctx) : ctx->ns_coll;
+    routing->has_collection = coll.size > 0;
+    return ns_make(ctx->args.db, routing->has_collection ? coll : STR("$cmd"), &routing->ns, err);
 }
 
 static ErrCode parse_versions(CommandCtx *ctx, OpRouting *routing, Error *err) {
@@ -26,7 +40,7 @@ static ErrCode parse_versions(CommandCtx *ctx, OpRouting *routing, Error *err) {
  * here, and must know that they are. What the stages of views name is known to routers, too: they
  * take views apart. */
 static void look_beside(CommandCtx *ctx, OpRouting *routing) {
-    Elem stages = doc_get_lit(ctx->body, "pipeline");
+    Elem stages = doc_get_lit(executed_command(ctx), "pipeline");
     if (!routing->has_version || !chunk_version_is_unsharded(&routing->version) ||
         elem_type(stages) != BT_ARRAY)
         return;
@@ -104,19 +118,23 @@ void shard_request_resume(CommandCtx *ctx, const ClientCursor *cursor) {
     ctx->op->routing = routing;
 }
 
-/* The config server tells what a majority of it has: others read metadata not before that, and
- * would wait for more as long as it has no primary. */
-static uint64_t config_time(const CommandCtx *ctx) {
-    if (ctx->service->role == ROLE_CONFIG_SERVER)
-        return storage_majority_ts(ctx->service->storage);
-    Cluster *cluster = ctx->service->shard != NULL ? shard_find_cluster(ctx->service->shard) : NULL;
-    return cluster != NULL ? cluster_config_time(cluster) : 0;
+static void build_time(CommandCtx *ctx, const char *name, uint64_t ts) {
+    if (ts != 0)
+        build_timestamp(ctx->reply, name, ts);
 }
 
+/* The config server tells what a majority of it has: others read metadata not before that, and
+ * would wait for more as long as it has no primary. */
 void shard_request_finish_reply(CommandCtx *ctx) {
     if (LIKELY(!elem_is_present(ctx->args.config_time)))
         return;
-    uint64_t ts = config_time(ctx);
-    if (ts != 0)
-        build_timestamp(ctx->reply, "$configTime", ts);
+    const ServiceCtx *service = ctx->service;
+    Cluster *cluster =
+        service->shard != NULL ? shard_find_cluster(service->shard) : service->cluster;
+    if (cluster == NULL)
+        return;
+    build_time(ctx, "$configTime",
+               service->role == ROLE_CONFIG_SERVER ? storage_majority_ts(service->storage)
+                                                   : cluster_config_time(cluster));
+    build_time(ctx, "$topologyTime", cluster_topology_time(cluster));
 }

@@ -18,10 +18,6 @@ typedef struct CatalogCounts {
     int32_t own_views;
 } CatalogCounts;
 
-static bool is_own_db(Str db) {
-    return str_is(db, "admin") || str_is(db, "config") || str_is(db, "local");
-}
-
 static bool count_collection(void *arg, const Collection *coll) {
     CatalogCounts *counts = arg;
     if (counts->is_own_db || ns_is_system(&coll->ns)) {
@@ -43,7 +39,7 @@ static bool count_view(void *arg, const View *view) {
 
 static bool count_db(void *arg, Str db) {
     CatalogCounts *counts = arg;
-    counts->is_own_db = is_own_db(db);
+    counts->is_own_db = db_is_internal(db);
     catalog_for_each_in_db(counts->catalog, db, count_collection, counts);
     catalog_for_each_view_in_db(counts->catalog, db, count_view, counts);
     return true;
@@ -121,7 +117,7 @@ static bool count_indexes(void *arg, const Collection *coll) {
 
 static bool count_indexes_of_db(void *arg, Str db) {
     IndexCounts *counts = arg;
-    if (!is_own_db(db))
+    if (!db_is_internal(db))
         catalog_for_each_in_db(counts->catalog, db, count_indexes, counts);
     return true;
 }

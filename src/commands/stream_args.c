@@ -132,31 +132,6 @@ static bool is_of_stream(const CommandCtx *ctx) {
 }
 
 uint32_t stream_error_labels(const CommandCtx *ctx, ErrCode rc) {
-    static const ErrCode RESUMABLE[] = {
-        ERR_HOST_UNREACHABLE,
-        ERR_HOST_NOT_FOUND,
-        ERR_STALE_SHARD_VERSION,
-        ERR_NETWORK_TIMEOUT,
-        ERR_SHUTDOWN_IN_PROGRESS,
-        ERR_FAILED_TO_SATISFY_READ_PREFERENCE,
-        ERR_STALE_EPOCH,
-        ERR_READ_CONCERN_MAJORITY_NOT_AVAILABLE_YET,
-        ERR_PRIMARY_STEPPED_DOWN,
-        ERR_RETRY_CHANGE_STREAM,
-        ERR_EXCEEDED_TIME_LIMIT,
-        ERR_SOCKET_EXCEPTION,
-        ERR_NOT_WRITABLE_PRIMARY,
-        ERR_INTERRUPTED_AT_SHUTDOWN,
-        ERR_INTERRUPTED_DUE_TO_REPL_STATE_CHANGE,
-        ERR_STALE_CONFIG,
-        ERR_NOT_PRIMARY_NO_SECONDARY_OK,
-        ERR_NOT_PRIMARY_OR_SECONDARY,
-    };
-    if (rc == ERR_CHANGE_STREAM_FATAL_ERROR || rc == ERR_CHANGE_STREAM_HISTORY_LOST ||
-        rc == ERR_INVALID_RESUME_TOKEN)
-        return is_of_stream(ctx) ? ERROR_LABEL_NON_RESUMABLE_CHANGE_STREAM : 0;
-    for (size_t i = 0; i < ARRAY_LEN(RESUMABLE); i++)
-        if (RESUMABLE[i] == rc)
-            return is_of_stream(ctx) ? ERROR_LABEL_RESUMABLE_CHANGE_STREAM : 0;
-    return 0;
+    uint32_t labels = error_labels_of_stream(rc);
+    return labels != 0 && is_of_stream(ctx) ? labels : 0;
 }

@@ -21,7 +21,7 @@ static ErrCode ask_all(CommandCtx *ctx, uint32_t how, ShardList **ret_list, Shar
                        Error *err) {
     static const char *const OWN[] = {"lsid", NULL};
     Cluster *cluster = ctx->service->cluster;
-    *ret_list = cluster_shards(cluster);
+    TRY(cluster_newest_shards(cluster, ctx->op, ret_list, err));
     uint32_t shards = (*ret_list)->count;
     *ret_calls = shard_calls_new(ctx, shards + ((how & ASK_CONFIG_SERVER) != 0 ? 1 : 0));
     for (uint32_t i = 0; i < ret_calls->count; i++) {

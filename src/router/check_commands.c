@@ -161,10 +161,6 @@ static ErrCode list_databases(CheckRun *run, ShardList *shards, ShardCalls *ret_
     return shard_calls_check(ret_calls, err);
 }
 
-static bool is_of_node(Str db) {
-    return str_is(db, "admin") || str_is(db, "config") || str_is(db, "local");
-}
-
 static Doc databases_of(const ShardCall *call) {
     Elem list = doc_get_lit(call->reply.body, "databases");
     return elem_type(list) == BT_ARRAY ? elem_doc(list) : DOC_EMPTY;
@@ -177,7 +173,7 @@ static void add_hidden(CheckRun *run, const Databases *known, const ShardCall *b
     DocIter iter = doc_iter(databases_of(behind));
     for (Elem row; doc_iter_next(&iter, &row);) {
         Elem name = elem_type(row) == BT_DOC ? doc_get_lit(elem_doc(row), "name") : ELEM_MISSING;
-        if (elem_type(name) != BT_STRING || is_of_node(elem_str(name)))
+        if (elem_type(name) != BT_STRING || db_is_internal(elem_str(name)))
             continue;
         Str text = elem_str(name);
         if (!doc_list_has(databases_of(before), elem_doc(row)) ||
@@ -193,8 +189,8 @@ static void add_hidden(CheckRun *run, const Databases *known, const ShardCall *b
 }
 
 static ErrCode check_hidden(CheckRun *run, Error *err) {
-    CLEANUP(forward_target_done)
-    ForwardTarget keep = {.list = cluster_shards(run->ctx->service->cluster)};
+    CLEANUP(forward_target_done) ForwardTarget keep = {0};
+    TRY(cluster_newest_shards(run->ctx->service->cluster, run->ctx->op, &keep.list, err));
     ShardList *shards = keep.list;
     CLEANUP(shard_calls_done) ShardCalls before = {0}, behind = {0};
     Databases known;

@@ -3,9 +3,11 @@
 #include "base/clock.h"
 #include "commands/core/command_service.h"
 #include "commands/core/generic_args.h"
+#include "concurrency/op_failpoint.h"
 #include "cursor/batch.h"
 #include "request/read_requests.h"
 #include "router/pass_cursor.h"
+#include "router/router_commands.h"
 
 static ErrCode next_batch(CommandCtx *ctx, ClientCursor *cursor, int64_t batch_size,
                           bool *ret_is_over, Error *err);
@@ -86,6 +88,11 @@ static ErrCode check_cursor(CommandCtx *ctx, const ClientCursor *cursor, const N
     return client_cursor_check_time(cursor, ctx->args.max_time_ms, err);
 }
 
+static ErrCode fail_checked_out(OpCtx *op, const Ns *ns, Error *err) {
+    TRY(op_hang(op, FP_GET_MORE_WAIT_AFTER_PIN, ns->text, err));
+    return failpoint_check(FP_FAIL_GET_MORE_AFTER_CURSOR_CHECKOUT, err);
+}
+
 static ErrCode get_more_run(CommandCtx *ctx, void *arg, Error *err) {
     GetMoreRequest *request = arg;
     count_op(ctx->service, OP_COUNTER_GETMORE, 1);
@@ -107,9 +114,14 @@ static ErrCode get_more_run(CommandCtx *ctx, void *arg, Error *err) {
         cursor_check_in(table, cursor);
         return rc;
     }
+    ctx->is_change_stream = is_change_stream(doc_get_lit((Doc){cursor->command}, "pipeline"));
     bool is_over = false;
-    rc = pass_cursor_is(cursor->source) ? pass_cursor_next(ctx, cursor, &is_over, err)
-                                        : next_batch(ctx, cursor, batch_size, &is_over, err);
+    rc = fail_checked_out(ctx->op, &ns, err);
+    if (LIKELY(rc == ERR_OK))
+        rc = pass_cursor_is(cursor->source) ? pass_cursor_next(ctx, cursor, &is_over, err)
+                                            : next_batch(ctx, cursor, batch_size, &is_over, err);
+    if (rc == ERR_OK)
+        rc = op_hang(ctx->op, FP_GET_MORE_WAIT_BEFORE_UNPIN, ns.text, err);
     /* Whatever failed: the shard has given up its cursor, or nobody knows where it stands. */
     if (rc != ERR_OK || is_over)
         cursor_finish(table, cursor);
@@ -153,3 +165,9 @@ const CommandSpec ROUTER_GET_MORE = {
     .request = &GET_MORE_REQUEST,
     .run = get_more_run,
 };
+
+bool is_of_change_stream(const CommandCtx *ctx) {
+    return ctx->spec == &ROUTER_GET_MORE ? ctx->is_change_stream
+                                         : ctx->spec == &ROUTER_AGGREGATE &&
+                                               is_change_stream(doc_get_lit(ctx->body, "pipeline"));
+}

@@ -25,3 +25,6 @@ ErrCode reply_with_source(CommandCtx *ctx, const Ns *ns, CursorSource *take_sour
                           const FirstBatch *options, Error *err) MUST_CHECK;
 
 extern const CommandSpec ROUTER_GET_MORE;
+
+/* Does the command open a change stream, or read on in one? */
+bool is_of_change_stream(const CommandCtx *ctx);

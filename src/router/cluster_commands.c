@@ -107,17 +107,17 @@ static const FieldSpec MOVE_PRIMARY_FIELDS[] = {
     {"to", FIELD_STRING, FIELD_OPTIONAL, offsetof(MovePrimaryRequest, to)},
 };
 
-/* By its name, or as "set/host,host". */
+/* By its name, that of its set, a member, or its address; members may have changed since. */
 static ErrCode find_destination(CommandCtx *ctx, Str to, ForwardTarget *ret_target, Error *err) {
     ShardList *list = cluster_shards(ctx->service->cluster);
     const char *slash = memchr(to.data, '/', to.size);
-    Str set = {to.data, slash != NULL ? (size_t)(slash - to.data) : 0};
-    for (uint32_t i = 0; i < list->count; i++)
-        if (str_equal(set, str_from(watched_set_name(list->rows[i].set)))) {
-            *ret_target = (ForwardTarget){.list = list, .shard = &list->rows[i]};
-            return ERR_OK;
-        }
-    shard_list_unref(list);
+    const Shard *shard = shard_list_find_any(list, to);
+    if (shard == NULL && slash != NULL)
+        shard = shard_list_find_set(list, (Str){to.data, (size_t)(slash - to.data)});
+    *ret_target = (ForwardTarget){.list = list, .shard = shard};
+    if (shard != NULL)
+        return ERR_OK;
+    forward_target_done(ret_target);
     return cluster_get_shard(ctx->service->cluster, ctx->op, to, &ret_target->list,
                              &ret_target->shard, err);
 }
@@ -126,8 +126,7 @@ static ErrCode move_primary_run(CommandCtx *ctx, void *arg, Error *err) {
     const MovePrimaryRequest *request = arg;
     Cluster *cluster = ctx->service->cluster;
     TRY(db_name_check(request->db, err));
-    if (str_is(request->db, "admin") || str_is(request->db, "config") ||
-        str_is(request->db, "local"))
+    if (db_is_internal(request->db))
         return error_set(err, ERR_INVALID_OPTIONS, "Can't move primary for %.*s database",
                          (int)request->db.size, request->db.data);
     if (request->to.size == 0)
@@ -286,10 +285,11 @@ static ErrCode ask_databases(CommandCtx *ctx, const Shard *shard, DatabaseRows *
 
 static ErrCode list_databases_run(CommandCtx *ctx, void *arg, Error *err) {
     (void)arg;
-    CLEANUP(forward_target_done)
-    ForwardTarget keep = {.list = cluster_shards(ctx->service->cluster)};
+    Cluster *cluster = ctx->service->cluster;
     DatabaseRows list = {0};
-    TRY(ask_databases(ctx, cluster_config_shard(ctx->service->cluster), &list, err));
+    TRY(ask_databases(ctx, cluster_config_shard(cluster), &list, err));
+    CLEANUP(forward_target_done) ForwardTarget keep = {0};
+    TRY(cluster_newest_shards(cluster, ctx->op, &keep.list, err)); /* the reply told of it */
     for (uint32_t i = 0; i < keep.list->count; i++)
         TRY(ask_databases(ctx, &keep.list->rows[i], &list, err));
     bool is_name_only = elem_is_truthy(doc_get_lit(ctx->body, "nameOnly"));

@@ -9,6 +9,7 @@
 #include "router/agg_read.h"
 #include "router/forward.h"
 #include "router/router_commands.h"
+#include "router/router_txn.h"
 
 typedef struct Distinct {
     const DistinctRequest *request;
@@ -16,7 +17,6 @@ typedef struct Distinct {
     ReadPreference preference;
     ValueSet values;
     size_t bytes;
-    uint64_t snapshot_ts; /* chosen here for several shards; 0: none */
 } Distinct;
 
 static ErrCode add_value(Distinct *distinct, Elem value, Error *err) {
@@ -37,20 +37,32 @@ static ErrCode add_reply(Distinct *distinct, Doc reply, Error *err) {
     return ERR_OK;
 }
 
+/* As in MongoDB, whose distinct also sees documents that a shard does not own. */
+static ErrCode check_may_be_sharded(const CommandCtx *ctx, Error *err) {
+    if (router_txn_is_statement(ctx))
+        return error_set(err, ERR_OPERATION_NOT_SUPPORTED_IN_TRANSACTION,
+                         "distinct of a sharded collection is not allowed in a transaction: "
+                         "aggregate with $group instead");
+    if (ctx->read_concern.level == READ_CONCERN_SNAPSHOT)
+        return error_set(err, ERR_INVALID_OPTIONS,
+                         "distinct of a sharded collection is not allowed with read concern "
+                         "snapshot: aggregate with $group instead");
+    return ERR_OK;
+}
+
 static ErrCode distinct_on_shards(void *arg, Routing *routing, Error *err) {
     Distinct *distinct = arg;
     CommandCtx *ctx = routing->ctx;
+    if (routing_is_sharded(routing))
+        TRY(check_may_be_sharded(ctx, err));
     const Collator *collator;
     TRY(read_collator(routing, &distinct->query, &collator, err));
     ReadTarget target;
     TRY(read_target(routing, &distinct->query, &target, err));
-    distinct->snapshot_ts = target.count > 1 ? read_choose_snapshot(ctx) : 0;
-    const char *const own[] = {distinct->snapshot_ts != 0 ? "readConcern" : NULL, NULL};
     CLEANUP(shard_calls_done) ShardCalls calls = shard_calls_new(ctx, target.count);
     for (uint32_t i = 0; i < target.count; i++) {
         DocBuilder b = doc_builder_in_arena(cmd_arena(ctx));
-        routing_copy_fields(ctx, &b, own);
-        build_snapshot(&b, ctx, distinct->snapshot_ts);
+        routing_copy_fields(ctx, &b, NULL);
         calls.rows[i].shard = target.shards[i];
         calls.rows[i].body = routing_end_body(routing, &b, target.shards[i], &distinct->preference);
     }
@@ -147,10 +159,8 @@ static void build_values(CommandCtx *ctx, Distinct *distinct) {
         build_value_as(ctx->reply, index_name(i, name), set->values[i]);
     }
     build_close(ctx->reply, opened);
-    uint64_t at_ts =
-        distinct->snapshot_ts != 0 ? distinct->snapshot_ts : ctx->read_concern.at_cluster_ts;
-    if (at_ts != 0)
-        build_timestamp(ctx->reply, "atClusterTime", at_ts);
+    if (ctx->read_concern.at_cluster_ts != 0)
+        build_timestamp(ctx->reply, "atClusterTime", ctx->read_concern.at_cluster_ts);
 }
 
 static ErrCode distinct_run(CommandCtx *ctx, void *arg, Error *err) {

@@ -96,7 +96,8 @@ static ErrCode build_collection(OpCtx *op, Str name, Doc *ret_doc, Error *err) {
     CommandCtx ctx = {.op = op, .service = op->service, .body = DOC_EMPTY};
     Ns ns;
     TRY(ns_parse(name, &ns, err));
-    CLEANUP(shard_list_done) ShardList *list = cluster_shards(op->service->cluster);
+    CLEANUP(shard_list_done) ShardList *list = NULL;
+    TRY(cluster_newest_shards(op->service->cluster, op, &list, err));
     CLEANUP(shard_calls_done) ShardCalls calls = {0};
     TRY(ask_shards(&ctx, list, &ns, &calls, err));
     DocBuilder b = doc_builder_in_arena(&op->arena);

@@ -372,7 +372,7 @@ static ErrCode shard_collection_run(CommandCtx *ctx, void *arg, Error *err) {
     Ns ns;
     TRY(ns_parse(request->ns, &ns, err));
     Str db = ns_db(&ns);
-    if (str_is(db, "admin") || str_is(db, "config") || str_is(db, "local"))
+    if (db_is_internal(db))
         return error_set(err, ERR_ILLEGAL_OPERATION,
                          "collections of the database \"%.*s\" cannot be sharded", (int)db.size,
                          db.data);

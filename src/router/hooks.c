@@ -2,6 +2,7 @@
 
 #include "params/params.h"
 #include "router/all_shards.h"
+#include "router/client_cursors.h"
 #include "router/defaults.h"
 #include "router/router_txn.h"
 #include "router/routing.h"
@@ -58,5 +59,8 @@ uint32_t router_error_labels(const CommandCtx *ctx, ErrCode rc) {
     /* A transaction that could not go on has left nothing behind; another one may find its way. */
     bool is_transient = routing_is_stale_error(rc) || client_is_network_error(rc) ||
                         rc == ERR_FAILED_TO_SATISFY_READ_PREFERENCE;
-    return router_txn_is_statement(ctx) && is_transient ? ERROR_LABEL_TRANSIENT_TRANSACTION : 0;
+    if (router_txn_is_statement(ctx))
+        return is_transient ? ERROR_LABEL_TRANSIENT_TRANSACTION : 0;
+    uint32_t labels = error_labels_of_stream(rc);
+    return labels != 0 && is_of_change_stream(ctx) ? labels : 0;
 }

@@ -151,6 +151,28 @@ ErrCode routing_primary(Routing *routing, const Shard **ret_shard, Error *err) {
     return ERR_OK;
 }
 
+bool routing_has_old_shards(const Routing *routing) {
+    return cluster_is_old_list(routing->ctx->service->cluster, routing->shards);
+}
+
+static bool has_all_owners(const Routing *routing) {
+    const ChunkMap *map = routing->collection->map;
+    for (ShardIndex i = 0; map != NULL && i < chunk_map_shard_count(map); i++)
+        if (shard_list_find(routing->shards, chunk_map_shard_name(map, i)) == NULL)
+            return false;
+    return true;
+}
+
+ErrCode routing_load_shards(Routing *routing, Error *err) {
+    if (LIKELY(!routing_has_old_shards(routing) && has_all_owners(routing)))
+        return ERR_OK;
+    Cluster *cluster = routing->ctx->service->cluster;
+    TRY(cluster_reload_shards(cluster, routing->ctx->op, err));
+    shard_list_unref(routing->shards);
+    routing->shards = cluster_shards(cluster);
+    return ERR_OK;
+}
+
 static bool is_owner(const ChunkMap *map, const ShardSet *set, ShardIndex i) {
     return set != NULL ? shard_set_has(set, i) : chunk_map_chunks_of(map, i) > 0;
 }

@@ -76,6 +76,11 @@ ErrCode routing_primary(Routing *routing, const Shard **ret_shard, Error *err) M
 /* The shards of a set, in order of their numbers in the map; in the operation's arena. */
 ErrCode routing_shards_of(Routing *routing, const ShardSet *set, const Shard ***ret_shards,
                           uint32_t *ret_count, Error *err) MUST_CHECK;
+/* Before something goes to all shards: routing->shards has those that own chunks, and is not known
+ * to be old. */
+ErrCode routing_load_shards(Routing *routing, Error *err) MUST_CHECK;
+/* Has a reply told that there may be more shards since? */
+bool routing_has_old_shards(const Routing *routing);
 /* Every shard that owns a chunk. */
 ErrCode routing_owners(Routing *routing, const Shard ***ret_shards, uint32_t *ret_count, Error *err)
     MUST_CHECK;

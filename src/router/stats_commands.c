@@ -188,6 +188,7 @@ static ErrCode data_size_run(CommandCtx *ctx, void *arg, Error *err) {
 /* Collections of a database may be on all shards; those of the config server are nowhere else. */
 static ErrCode all_shards(Routing *routing, const Shard ***ret_shards, uint32_t *ret_count,
                           Error *err) {
+    TRY(routing_load_shards(routing, err));
     uint32_t count = routing->shards->count;
     const Shard **shards = ARENA_ARRAY(cmd_arena(routing->ctx), const Shard *, count + 1);
     *ret_shards = shards;

@@ -94,12 +94,12 @@ static size_t bytes_of(const WriteBatch *batch, uint32_t index) {
     return doc_size(batch->docs.docs[index]) + STATEMENT_ID_BYTES;
 }
 
-/* Statements that go to all shards: to each what it has not done yet. */
+/* Statements that go to all shards: to each what it has not done yet. They are done when the shards
+ * there are by now have executed them: one may have been added meanwhile, or removed. */
 static WritePlan plan_spread(const Planning *p, const uint32_t *indexes, uint32_t count) {
-    WriteStatement *statements = p->batch->statements;
+    const WriteStatement *statements = p->batch->statements;
     WritePlan plan = {ARENA_ARRAY(p->arena, WritePart, p->planner->shard_count + 1), 0};
-    for (uint32_t i = 0; i < count; i++)
-        statements[indexes[i]].awaited_count = 0;
+    uint8_t *is_awaited = arena_zalloc(p->arena, count + 1);
     for (uint32_t s = 0; s < p->planner->shard_count && count > 0; s++) {
         const char *shard = p->planner->shards[s];
         uint32_t *chosen = ARENA_ARRAY(p->arena, uint32_t, count), chosen_count = 0;
@@ -107,14 +107,14 @@ static WritePlan plan_spread(const Planning *p, const uint32_t *indexes, uint32_
             if (is_finished_on(&statements[indexes[i]], shard))
                 continue;
             chosen[chosen_count++] = indexes[i];
-            statements[indexes[i]].awaited_count++;
+            is_awaited[i] = 1;
         }
         if (chosen_count > 0)
             plan.parts[plan.count++] =
                 (WritePart){shard, /* is_spread= */ true, chosen, chosen_count};
     }
-    for (uint32_t i = 0; i < count; i++) /* a shard that had not done it is gone */
-        if (statements[indexes[i]].awaited_count == 0)
+    for (uint32_t i = 0; i < count; i++)
+        if (!is_awaited[i])
             set_state(p->batch, indexes[i], WRITE_DONE);
     return plan;
 }
@@ -209,7 +209,11 @@ WritePlan write_batch_plan(WriteBatch *batch, const WritePlanner *planner, Arena
         return (WritePlan){0};
     ensure_statements(batch);
     Planning planning = {batch, planner, arena};
-    return batch->is_ordered ? plan_ordered(&planning) : plan_unordered(&planning);
+    WritePlan plan = {0};
+    while (plan.count == 0 &&
+           write_batch_is_pending(batch)) /* each step ends a statement, or asks */
+        plan = batch->is_ordered ? plan_ordered(&planning) : plan_unordered(&planning);
+    return plan;
 }
 
 WritePart write_batch_whole(WriteBatch *batch, const char *shard) {
@@ -318,8 +322,6 @@ static void finish_on(WriteBatch *batch, uint32_t index, const char *shard) {
         memcpy(finished, statement->finished, statement->finished_count * sizeof(*finished));
     finished[statement->finished_count++] = arena_strdup(&batch->arena, shard);
     statement->finished = finished;
-    if (--statement->awaited_count == 0 && statement->state == WRITE_PENDING)
-        set_state(batch, index, WRITE_DONE);
 }
 
 static Elem get_array(Doc reply, Str name) {

@@ -35,9 +35,8 @@ typedef struct WriteStatement {
     /* Shards that have executed a statement that goes to all. */
     const char **finished;
     uint32_t finished_count;
-    uint32_t awaited_count; /* that have been asked and have not */
-    Doc error;              /* {code, errmsg, ...} of a failed one */
-    Doc upserted;           /* {_id}; DOC_NONE: nothing */
+    Doc error;    /* {code, errmsg, ...} of a failed one */
+    Doc upserted; /* {_id}; DOC_NONE: nothing */
 } WriteStatement;
 
 /* One request to one shard. */

@@ -274,8 +274,10 @@ static void count_targeted(const WriteCommand *command, uint32_t shard_count) {
     routing_count_target(command->routing, kind, shard_count);
 }
 
-/* Until everything is done, or metadata turn out to be old: command->stale. */
+/* Until everything is done, or metadata turn out to be old: command->stale. What goes to all shards
+ * is not done, either, when a reply tells of a newer list of them. */
 static ErrCode run_rounds(WriteCommand *command, Error *err) {
+    TRY(routing_load_shards(command->routing, err));
     TRY(prepare_parts(command, err));
     WritePlanner planner = make_planner(command);
     TargetedShards *targeted = &command->targeted;
@@ -284,7 +286,8 @@ static ErrCode run_rounds(WriteCommand *command, Error *err) {
     if (targeted->count > 0) /* by metadata that were old in part */
         memcpy(names, targeted->names, targeted->count * sizeof(*names));
     targeted->names = names;
-    while (write_batch_is_pending(&command->batch) && command->stale.code == ERR_OK) {
+    while (write_batch_is_pending(&command->batch) && command->stale.code == ERR_OK &&
+           !routing_has_old_shards(command->routing)) {
         /* What is kept of a round is in the batch; many rounds must not fill the arena. */
         ArenaMark mark = arena_mark(cmd_arena(command->ctx));
         CLEANUP(error_reset) Error stale = {0};
@@ -296,7 +299,7 @@ static ErrCode run_rounds(WriteCommand *command, Error *err) {
         if (stale.code != ERR_OK)
             TRY(note_stale(command, &stale, err));
     }
-    if (targeted->count > 0 && command->stale.code == ERR_OK)
+    if (targeted->count > 0 && !write_batch_is_pending(&command->batch))
         count_targeted(command, targeted->count);
     return ERR_OK;
 }

@@ -102,6 +102,16 @@ static int64_t purge_sleep_s(ServiceCtx *service) {
 
 static const PurgeHooks PURGE_HOOKS = {purge_rules, purge_newest_ts, purge_sleep_s};
 
+/* Whose config server has the record of sessions. */
+static ErrCode find_cluster(OpCtx *op, Cluster **ret_cluster, Error *err) {
+    *ret_cluster = NULL;
+    ShardState *shard = op->service->shard;
+    if (shard == NULL)
+        return ERR_OK;
+    TRY(shard_state_load(shard, op, err));
+    return shard_has_identity(shard) ? shard_get_cluster(shard, op, ret_cluster, err) : ERR_OK;
+}
+
 /* ---- start ---- */
 
 static NodeRole role_of(const Options *options) {
@@ -412,7 +422,7 @@ static ErrCode start_services(Node *node, Error *err) {
         TRY(range_deleter_start(service->range_deleter, err));
     if (service_is_member(service))
         TRY(preimage_purger_start(service->preimages, err));
-    TRY(session_refresher_start(service, &service->session_refresher, err));
+    TRY(session_refresher_start(service, find_cluster, &service->session_refresher, err));
     if (service_is_member(service))
         TRY(txn_expiry_start(service, &service->txn_expiry, err));
     if (service->hosts != NULL)

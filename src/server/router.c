@@ -8,6 +8,7 @@
 #include "commands/current_op.h"
 #include "commands/node_commands.h"
 #include "commands/param_hooks.h"
+#include "commands/sessions.h"
 #include "commands/version.h"
 #include "cursor/cursor_table.h"
 #include "params/params.h"
@@ -16,6 +17,7 @@
 #include "router/txn_table.h"
 #include "server/exit_codes.h"
 #include "server/process.h"
+#include "session_refresh/session_refresh.h"
 #include "sharding/route/cluster.h"
 #include "txn/session_cache.h"
 
@@ -56,6 +58,8 @@ static const CommandSpec *const SHARED_SPECS[] = {
     &CMD_LOG_ROTATE,
     &CMD_PING,
     &CMD_PROFILE,
+    &CMD_REAP_LOGICAL_SESSION_CACHE_NOW,
+    &CMD_REFRESH_LOGICAL_SESSION_CACHE_NOW,
     &CMD_SERVER_STATUS,
     &CMD_SET_FEATURE_COMPATIBILITY_VERSION,
     &CMD_SET_PARAMETER,
@@ -112,7 +116,7 @@ static void make_commands(Router *router) {
 }
 
 /* Waits for the config server: as long as it takes, or until this process is told to stop. */
-static ErrCode find_cluster(Router *router, OpCtx *op, Error *err) {
+static ErrCode wait_for_cluster(Router *router, OpCtx *op, Error *err) {
     ServiceCtx *service = &router->process.service;
     for (;;) {
         error_reset(err);
@@ -124,6 +128,18 @@ static ErrCode find_cluster(Router *router, OpCtx *op, Error *err) {
         error_reset(err);
         TRY(op_sleep_us(op, START_RETRY_US, err));
     }
+}
+
+/* Whose config server has the record of sessions. */
+static ErrCode find_cluster(OpCtx *op, Cluster **ret_cluster, Error *err) {
+    (void)err;
+    *ret_cluster = op->service->cluster;
+    return ERR_OK;
+}
+
+static ErrCode before_run(CommandCtx *ctx, Error *err) {
+    TRY(sessions_note_use(ctx, err));
+    return router_before_run(ctx, err);
 }
 
 static ErrCode router_start(Process *process, int *ret_exit_code, Error *err) {
@@ -143,13 +159,13 @@ static ErrCode router_start(Process *process, int *ret_exit_code, Error *err) {
     OpCtx *op = op_ctx_new(service->ops, NULL, NULL);
     op->service = service;
     op_begin(op, &(OpDescription){.op_type = "none", .ns = "", .desc = "initandlisten"});
-    ErrCode rc = find_cluster(router, op, err);
+    ErrCode rc = wait_for_cluster(router, op, err);
     op_end(op);
     op_ctx_free(op);
     TRY(rc);
     static const CommandHooks HOOKS = {
         .attach_op = attach_op,
-        .before_run = router_before_run,
+        .before_run = before_run,
         .after_run = router_after_run,
         .wait_write_concern = router_wait_write_concern,
         .finish_reply = router_finish_reply,
@@ -161,6 +177,7 @@ static ErrCode router_start(Process *process, int *ret_exit_code, Error *err) {
     process_open_commands(process, &router->commands, &HOOKS);
     service->cursors = cursor_table_new(service);
     TRY(cursor_table_start(service->cursors, cursor_timeout_ms, cursor_interval_s, err));
+    TRY(session_refresher_start(service, find_cluster, &service->session_refresher, err));
     TRY(process_listen(process, ret_exit_code, err));
     char own_host[300];
     process_own_host(process, own_host, sizeof(own_host));
@@ -170,9 +187,11 @@ static ErrCode router_start(Process *process, int *ret_exit_code, Error *err) {
 
 static void router_stop(Process *process) {
     ServiceCtx *service = &process->service;
+    session_refresher_stop(service->session_refresher);
     failpoint_end_blocking();
     process_end_clients(process);
     cursor_table_free(TAKE_PTR(service->cursors));
+    session_refresher_free(TAKE_PTR(service->session_refresher));
     command_service_free(TAKE_PTR(service->commands));
     cluster_stop(service->cluster);
     cluster_free(TAKE_PTR(service->cluster));

@@ -10,7 +10,7 @@
 #include "catalog/fcv.h"
 #include "commands/build_info.h"
 #include "params/params.h"
-#include "session_refresh/session_refresh.h"
+#include "session_refresh/session_record.h"
 #include "ddl/ddl.h"
 #include "query/write/own_docs.h"
 #include "repl/primary_rounds.h"

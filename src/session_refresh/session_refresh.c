@@ -6,25 +6,19 @@
 #include "base/round_thread.h"
 #include "bson/json.h"
 #include "params/params.h"
-#include "ddl/ddl.h"
-#include "index/lookup.h"
 #include "cursor/cursor_table.h"
 #include "query/write/modify.h"
-#include "repl/ask_primary.h"
+#include "repl/repl.h"
+#include "session_refresh/session_record.h"
 #include "storage/engine.h"
-#include "transport/client.h"
 #include "txn/retryable.h"
 #include "txn/session_cache.h"
 
 enum {
-    BATCH_SESSIONS = 500,
     REAP_BATCH = 1000,
     CURSOR_SESSIONS_MAX = 10000, /* looked at in one round */
-    PRIMARY_TIMEOUT_US = 20 * 1000 * 1000,
     MS_PER_MINUTE = 60 * 1000,
 };
-
-static const Ns SESSIONS_NS = {.size = 22, .db_size = 6, .text = "config.system.sessions"};
 
 typedef struct RoundStats {
     int64_t count;
@@ -38,6 +32,7 @@ typedef struct RoundStats {
 
 struct SessionRefresher {
     ServiceCtx *service;
+    FindCluster find_cluster;
     RoundThread rounds;
     OpCtx *op; /* the thread's */
     Mutex mu;
@@ -56,14 +51,17 @@ static int64_t timeout_ms(const ServiceCtx *service) {
     return param_i64(service, PARAM_SESSION_TIMEOUT_MINUTES) * MS_PER_MINUTE;
 }
 
-ErrCode session_refresher_start(ServiceCtx *service, SessionRefresher **ret_refresher, Error *err) {
+ErrCode session_refresher_start(ServiceCtx *service, FindCluster find_cluster,
+                                SessionRefresher **ret_refresher, Error *err) {
     SessionRefresher *refresher = NEW(SessionRefresher);
     refresher->service = service;
+    refresher->find_cluster = find_cluster;
     mutex_init(&refresher->mu, LOCK_RANK_LEAF);
     round_thread_init(&refresher->rounds);
     refresher->op = op_ctx_new(service->ops, NULL, NULL);
     refresher->op->service = service;
-    op_attach_storage(refresher->op, service->storage);
+    if (service->storage != NULL)
+        op_attach_storage(refresher->op, service->storage);
     ErrCode rc =
         round_thread_start(&refresher->rounds, "SessionRefresh", refresher_run, refresher, err);
     if (rc != ERR_OK) {
@@ -119,115 +117,20 @@ static void refresher_run(void *arg) {
     }
 }
 
-/* ---- config.system.sessions ---- */
+/* ---- the record ---- */
 
-ErrCode session_collection_ensure(ServiceCtx *service, OpCtx *op, Error *err) {
-    Catalog *catalog = catalog_acquire(op_catalog(op));
-    const Collection *coll = catalog_find(catalog, &SESSIONS_NS);
-    bool is_there = coll != NULL && collection_find_index(coll, STR("lsidTTLIndex")) != NULL;
-    catalog_release(catalog);
-    if (is_there)
-        return ERR_OK;
-    DocBuilder b = doc_builder_in_arena(&op->arena);
-    size_t key = build_open_doc(&b, "key");
-    build_i32(&b, "lastUse", 1);
-    build_close(&b, key);
-    build_cstr(&b, "name", "lsidTTLIndex");
-    build_i32(&b, "expireAfterSeconds", (int32_t)(timeout_ms(service) / 1000));
-    Doc spec = doc_builder_end(&b);
-    CreateIndexesResult result;
-    return ddl_create_indexes(op, &SESSIONS_NS, &spec, 1, &result, err);
+static ErrCode find_record(const SessionRefresher *refresher, OpCtx *op, SessionRecord *ret_record,
+                           Error *err) {
+    *ret_record = (SessionRecord){.op = op};
+    return refresher->find_cluster(op, &ret_record->cluster, err);
 }
 
-static void build_filter(DocBuilder *b, const char *name, const SessionId *id) {
-    size_t filter = build_open_doc(b, name);
-    build_session_id(b, "_id", id);
-    build_close(b, filter);
-}
-
-/* {q: {_id: lsid}, u: {$set: {lastUse: ...}}, upsert: true}, or {q, limit: 1}. */
-static void build_statement(DocBuilder *b, const CachedSession *session, bool is_delete) {
-    build_filter(b, "q", &session->id);
-    if (is_delete) {
-        build_i32(b, "limit", 1);
-        return;
-    }
-    size_t update = build_open_doc(b, "u");
-    size_t set = build_open_doc(b, "$set");
-    build_date(b, "lastUse", session->last_use_ms);
-    build_close(b, set);
-    build_close(b, update);
-    build_bool(b, "upsert", true);
-}
-
-static ErrCode write_here(OpCtx *op, const CachedSession *sessions, uint32_t count, bool is_delete,
-                          Error *err) {
-    for (uint32_t i = 0; i < count; i++) {
-        ArenaMark mark = arena_mark(&op->arena);
-        DocBuilder b = doc_builder_in_arena(&op->arena);
-        build_statement(&b, &sessions[i], is_delete);
-        Doc statement = doc_builder_end(&b);
-        ModifyRequest modify = {.kind = is_delete ? MODIFY_DELETE : MODIFY_UPDATE,
-                                .query.filter = elem_doc(doc_get_lit(statement, "q")),
-                                .is_upsert = !is_delete,
-                                .update = doc_get_lit(statement, "u")};
-        ModifyOutcome outcome;
-        TRY(exec_modify(op, &SESSIONS_NS, &modify, &outcome, err));
-        arena_rewind(&op->arena, mark);
-    }
-    return ERR_OK;
-}
-
-static ErrCode write_there(OpCtx *op, const char *primary, const CachedSession *sessions,
-                           uint32_t count, bool is_delete, Error *err) {
-    CLEANUP(client_reply_done) ClientReply reply = {0};
-    for (uint32_t from = 0; from < count; from += BATCH_SESSIONS) {
-        TRY(op_check_interrupt_slow(op, err));
-        ArenaMark mark = arena_mark(&op->arena);
-        DocBuilder b = doc_builder_in_arena_sized(&op->arena, 4096);
-        build_cstr(&b, is_delete ? "delete" : "update", "system.sessions");
-        build_bool(&b, "ordered", false);
-        size_t rows = build_open_array(&b, is_delete ? "deletes" : "updates");
-        for (uint32_t i = from; i < count && i < from + BATCH_SESSIONS; i++) {
-            char name[INDEX_NAME_SIZE];
-            size_t row = build_open_doc_str(&b, index_name(i - from, name));
-            build_statement(&b, &sessions[i], is_delete);
-            build_close(&b, row);
-        }
-        build_close(&b, rows);
-        size_t concern = build_open_doc(&b, "writeConcern");
-        build_i32(&b, "w", 1);
-        build_close(&b, concern);
-        build_cstr(&b, "$db", "config");
-        TRY(client_run(op->service->clients, op, primary,
-                       &(ClientCommand){.body = doc_builder_end(&b)},
-                       clock_mono_us() + PRIMARY_TIMEOUT_US, &reply, err));
-        arena_rewind(&op->arena, mark);
-    }
-    return ERR_OK;
-}
-
-static ErrCode write_changes(SessionRefresher *refresher, OpCtx *op, const SessionChanges *changes,
-                             Error *err) {
-    Repl *repl = refresher->service->repl;
+static ErrCode write_changes(SessionRefresher *refresher, const SessionRecord *record,
+                             const SessionChanges *changes, Error *err) {
     bool is_foreign = false;
     if (service_is_standalone(refresher->service))
-        TRY(repl_find_stored_config(op, &is_foreign, err));
-    if (is_foreign)
-        return ERR_OK;
-    if (is_writable(refresher->service)) {
-        TRY(session_collection_ensure(refresher->service, op, err));
-        TRY(write_here(op, changes->used, changes->used_count, /* is_delete= */ false, err));
-        return write_here(op, changes->ended, changes->ended_count, /* is_delete= */ true, err);
-    }
-    if (changes->used_count == 0 && changes->ended_count == 0)
-        return ERR_OK;
-    char primary[REPL_HOST_SIZE];
-    if (!repl_find_primary(repl, primary))
-        return error_set(err, ERR_NOT_YET_INITIALIZED, "no primary is known");
-    TRY(write_there(op, primary, changes->used, changes->used_count, /* is_delete= */ false, err));
-    return write_there(op, primary, changes->ended, changes->ended_count, /* is_delete= */ true,
-                       err);
+        TRY(repl_find_stored_config(record->op, &is_foreign, err));
+    return is_foreign ? ERR_OK : session_record_write(record, changes, err);
 }
 
 /* ---- what belongs to sessions that are gone ---- */
@@ -236,21 +139,6 @@ static int64_t end_session(SessionRefresher *refresher, OpCtx *op, const Session
     ServiceCtx *service = refresher->service;
     (void)op_registry_kill_session(service->ops, op, id->id.bytes, ERR_INTERRUPTED);
     return service->cursors != NULL ? cursor_kill_session(service->cursors, &id->id) : 0;
-}
-
-static ErrCode is_recorded(OpCtx *op, const SessionId *id, bool *ret_is_recorded, Error *err) {
-    ArenaMark mark = arena_mark(&op->arena);
-    DocBuilder b = doc_builder_in_arena(&op->arena);
-    build_session_id(&b, "_id", id);
-    Elem wanted = doc_get_lit(doc_builder_end(&b), "_id");
-    CLEANUP(access_done) CollAccess access = {0};
-    TRY(access_read(op, &SESSIONS_NS, &access, err));
-    Doc doc = DOC_NONE;
-    if (access.coll != NULL)
-        TRY(lookup_document(op, access.coll, wanted, &op->arena, &doc, err));
-    *ret_is_recorded = doc_is_present(doc);
-    arena_rewind(&op->arena, mark);
-    return ERR_OK;
 }
 
 typedef struct CursorSessions {
@@ -266,30 +154,33 @@ static void collect_cursor(void *arg, const ClientCursor *cursor) {
         found->ids[found->count++] = cursor->session;
 }
 
-/* Whether config.system.sessions has, here and now, every session that was used before this round.
- * Elsewhere it may lag, or be spread over shards. */
+/* Whether the record has every session that was used here before this round. A shard was none
+ * before it was added; a secondary's copy may lag. */
 static bool is_record_complete(const ServiceCtx *service) {
-    return service->role == ROLE_MEMBER && is_writable(service);
+    return service->role == ROLE_ROUTER || (service->role == ROLE_MEMBER && is_writable(service));
 }
 
 /* Cursors whose session is gone: it was not used for long, here or elsewhere, or its record was
  * removed and it was not used since this round began. */
-static ErrCode close_expired_cursors(SessionRefresher *refresher, OpCtx *op, int64_t round_ms,
-                                     int64_t *ret_closed, Error *err) {
+static ErrCode close_expired_cursors(SessionRefresher *refresher, const SessionRecord *record,
+                                     int64_t round_ms, int64_t *ret_closed, Error *err) {
     ServiceCtx *service = refresher->service;
+    OpCtx *op = record->op;
     CursorSessions found = {.ids = ARENA_ARRAY(&op->arena, Uuid, CURSOR_SESSIONS_MAX)};
     cursor_table_for_each(service->cursors, collect_cursor, &found);
     int64_t since_ms =
         is_record_complete(service) ? round_ms : clock_wall_ms() - timeout_ms(service);
+    SessionId *unused = ARENA_ARRAY(&op->arena, SessionId, found.count + 1);
+    bool *is_recorded = ARENA_ARRAY(&op->arena, bool, found.count + 1);
+    uint32_t count = 0;
     for (uint32_t i = 0; i < found.count; i++) {
-        SessionId id = session_id_of_nobody(&found.ids[i]);
-        bool is_recorded_there;
-        if (session_cache_is_used(service->session_cache, &id, since_ms))
-            continue;
-        TRY(is_recorded(op, &id, &is_recorded_there, err));
-        if (!is_recorded_there)
-            *ret_closed += end_session(refresher, op, &id);
+        unused[count] = session_id_of_nobody(&found.ids[i]);
+        count += !session_cache_is_used(service->session_cache, &unused[count], since_ms);
     }
+    TRY(session_record_find(record, unused, count, is_recorded, err));
+    for (uint32_t i = 0; i < count; i++)
+        if (!is_recorded[i])
+            *ret_closed += end_session(refresher, op, &unused[i]);
     return ERR_OK;
 }
 
@@ -297,16 +188,18 @@ ErrCode session_refresh_now(SessionRefresher *refresher, OpCtx *op, Error *err) 
     ServiceCtx *service = refresher->service;
     if (service_is_member(service) && !repl_is_readable(service->repl))
         return ERR_OK;
+    SessionRecord record;
+    TRY(find_record(refresher, op, &record, err));
     int64_t start_us = clock_mono_us();
     SessionChanges changes;
     int64_t round_ms = clock_wall_ms();
     session_cache_take(service->session_cache, clock_wall_ms() - timeout_ms(service), &changes);
-    ErrCode rc = write_changes(refresher, op, &changes, err);
+    ErrCode rc = write_changes(refresher, &record, &changes, err);
     int64_t closed = 0;
     if (rc == ERR_OK) {
         for (uint32_t i = 0; i < changes.ended_count; i++)
             closed += end_session(refresher, op, &changes.ended[i].id);
-        rc = close_expired_cursors(refresher, op, round_ms, &closed, err);
+        rc = close_expired_cursors(refresher, &record, round_ms, &closed, err);
     } else {
         session_cache_put_back(service->session_cache, &changes);
     }
@@ -325,7 +218,9 @@ ErrCode session_refresh_now(SessionRefresher *refresher, OpCtx *op, Error *err) 
 /* ---- rows of config.transactions ---- */
 
 typedef struct OldRows {
-    Doc ids[REAP_BATCH]; /* {_id: lsid} */
+    Doc docs[REAP_BATCH];
+    SessionId ids[REAP_BATCH];
+    bool is_recorded[REAP_BATCH];
     uint32_t count;
     RecordId last; /* where the next batch begins */
     bool is_at_end;
@@ -355,7 +250,7 @@ static ErrCode collect_old(OpCtx *op, int64_t before_ms, OldRows *rows, Error *e
         Doc doc = {(const uint8_t *)data.data};
         Elem date = doc_get_lit(doc, "lastWriteDate");
         if (elem_type(date) == BT_DATE && elem_i64(date) < before_ms)
-            rows->ids[rows->count++] = doc_copy(doc, &op->arena);
+            rows->docs[rows->count++] = doc_copy(doc, &op->arena);
         rows->last = rid;
         if (rid.str != NULL)
             rows->last.str = arena_memdup(&op->arena, rid.str, rid.str_size);
@@ -371,13 +266,6 @@ static ErrCode delete_row(OpCtx *op, const Ns *ns, Doc filter, Error *err) {
 
 /* Only if it is as it was read: the session may be back. */
 static ErrCode reap_one(OpCtx *op, Doc row, int64_t *ret_removed, Error *err) {
-    SessionId id;
-    CLEANUP(error_reset) Error unread = {0};
-    bool is_recorded_there = false;
-    if (session_id_parse(doc_get_lit(row, "_id"), &id, &unread) == ERR_OK)
-        TRY(is_recorded(op, &id, &is_recorded_there, err));
-    if (is_recorded_there)
-        return ERR_OK;
     TRY(delete_row(op, &SESSION_TABLE_NS, row, err));
     DocBuilder b = doc_builder_in_arena(&op->arena);
     build_elem(&b, doc_get_lit(row, "_id"));
@@ -385,15 +273,30 @@ static ErrCode reap_one(OpCtx *op, Doc row, int64_t *ret_removed, Error *err) {
     return delete_row(op, &SESSION_IMAGE_NS, doc_builder_end(&b), err);
 }
 
-static ErrCode reap(OpCtx *op, int64_t before_ms, int64_t *ret_removed, Error *err) {
+/* Rows that cannot be read belong to no session. */
+static ErrCode find_sessions(const SessionRecord *record, OldRows *rows, Error *err) {
+    static const SessionId NONE;
+    for (uint32_t i = 0; i < rows->count; i++) {
+        CLEANUP(error_reset) Error unread = {0};
+        if (session_id_parse(doc_get_lit(rows->docs[i], "_id"), &rows->ids[i], &unread) != ERR_OK)
+            rows->ids[i] = NONE;
+    }
+    return session_record_find(record, rows->ids, rows->count, rows->is_recorded, err);
+}
+
+static ErrCode reap(const SessionRecord *record, int64_t before_ms, int64_t *ret_removed,
+                    Error *err) {
+    OpCtx *op = record->op;
     OldRows *rows = ARENA_NEW(&op->arena, OldRows);
     rows->last = RECORD_ID_NONE;
     while (!rows->is_at_end) {
         TRY(collect_old(op, before_ms, rows, err));
+        TRY(find_sessions(record, rows, err));
         for (uint32_t i = 0; i < rows->count; i++) {
             ArenaMark mark = arena_mark(&op->arena);
             TRY(op_check_interrupt(op, err));
-            TRY(reap_one(op, rows->ids[i], ret_removed, err));
+            if (!rows->is_recorded[i])
+                TRY(reap_one(op, rows->docs[i], ret_removed, err));
             arena_rewind(&op->arena, mark);
         }
     }
@@ -402,14 +305,15 @@ static ErrCode reap(OpCtx *op, int64_t before_ms, int64_t *ret_removed, Error *e
 
 ErrCode session_reap_now(SessionRefresher *refresher, OpCtx *op, Error *err) {
     ServiceCtx *service = refresher->service;
-    if (service_is_standalone(service) ||
-        !repl_is_writable(service->repl)) /* retryable writes need a set */
-        return ERR_OK;
+    if (!service_is_member(service) || !repl_is_writable(service->repl))
+        return ERR_OK; /* retryable writes need a set */
+    SessionRecord record;
+    TRY(find_record(refresher, op, &record, err));
     int64_t start_us = clock_mono_us();
     int64_t lifetime_ms = param_i64(service, PARAM_TXN_RECORD_LIFETIME_MINUTES) * MS_PER_MINUTE;
     int64_t removed = 0;
     session_write_set_quiet(op, true);
-    ErrCode rc = reap(op, clock_wall_ms() - lifetime_ms, &removed, err);
+    ErrCode rc = reap(&record, clock_wall_ms() - lifetime_ms, &removed, err);
     session_write_set_quiet(op, false);
     mutex_lock(&refresher->mu);
     refresher->reap = (RoundStats){.count = refresher->reap.count + 1,

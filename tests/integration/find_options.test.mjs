@@ -333,6 +333,8 @@ test('notablescan refuses collection scans only', async () => {
         assert.equal((await c.find({ a: 1 }).toArray()).length, 1);
         const capped = await node.collection([{ _id: 1 }], { capped: true, size: 4096 });
         await fails(capped.find({}, { tailable: true }).next(), 291);
+        for (const db of ['admin', 'config', 'local']) // not of users
+            await node.client.db(db).collection('system.version').find({ b: 1 }).toArray();
     } finally {
         await node.admin.command({ setParameter: 1, notablescan: false });
     }

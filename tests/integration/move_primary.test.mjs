@@ -188,6 +188,8 @@ describe('movePrimary', () => {
         await move('shard0');
         assert.deepEqual(await entry(), was);
         await cluster.admin({ movePrimary: db, to: cluster.shards[1].address }); // also by its address
+        const [member] = cluster.shards[1].members;
+        await cluster.admin({ movePrimary: db, to: `127.0.0.1:${member.port}` }); // or that of a member
         assert.equal(await primaryOf(), 'shard1');
     });
 

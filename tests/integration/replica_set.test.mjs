@@ -276,7 +276,7 @@ describe('a set of one member', () => {
         const { operationTime } = await db.command({ find: 'defaults' });
         const { optimes } = await admin.command({ replSetGetStatus: 1 });
         assert.ok(operationTime.lessThanOrEqual(optimes.lastCommittedOpTime.ts), 'a majority read');
-        await admin.command({ setDefaultRWConcern: 1, defaultWriteConcern: { w: 1, wtimeout: 0 } });
+        await admin.command({ setDefaultRWConcern: 1, defaultWriteConcern: { w: 1 } });
         const set = await admin.command({ getDefaultRWConcern: 1 });
         assert.deepEqual(set.defaultWriteConcern, { w: 1, wtimeout: 0 });
         assert.equal(set.defaultWriteConcernSource, 'global');

@@ -167,6 +167,34 @@ describe('streams through routers', () => {
         await fails(open(1, {}, stale), NOT_IMPLEMENTED);
     });
 
+    test('one whose shard cannot be reached says that it can be resumed', async () => {
+        const RESUMABLE = ['ResumableChangeStreamError'];
+        const [set] = cluster.shards;
+        const primary = await set.waitForPrimary();
+        const breaks = (mode, failCommands) =>
+            set.command(primary, {
+                configureFailPoint: 'failCommand',
+                mode,
+                ...(mode !== 'off' && { data: { failCommands, closeConnection: true, failInternalCommands: true } }),
+            });
+        const stream = await open('c');
+        const session = db.client.startSession();
+        const { cursor } = await db.command({ find: 'c', batchSize: 0 }, { session });
+        await breaks('alwaysOn', ['getMore', 'aggregate']);
+        await fails(stream.more(), 6, { labels: RESUMABLE });
+        await fails(open('c'), 6, { labels: RESUMABLE });
+        await fails(db.command({ getMore: Long.fromValue(cursor.id), collection: 'c' }, { session }), 6, { lacks: RESUMABLE });
+        await fails(db.command({ aggregate: 'c', pipeline: [], cursor: {} }), 6, { lacks: RESUMABLE });
+        await breaks('off');
+        const router = (mode, errorCode) => cluster.admin({ configureFailPoint: 'failGetMoreAfterCursorCheckout', mode, ...(errorCode && { data: { errorCode } }) });
+        for (const [code, what] of [[91, 'labels'], [9, 'lacks']]) {
+            const other = await open('c');
+            await router('alwaysOn', code);
+            await fails(other.more(), code, { [what]: RESUMABLE });
+            await router('off');
+        }
+    });
+
     test('one that a client of the node has opened goes on', async () => {
         const node = await cluster.shards[0].direct(await cluster.shards[0].waitForPrimary());
         const stream = await open('c', {}, node.db(db.databaseName));

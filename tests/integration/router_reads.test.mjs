@@ -369,7 +369,8 @@ describe('where reads go', () => {
         assert.equal(shard.shardName, 'shard0');
         assert.equal(shard.connectionString, cluster.shards[0].address);
         assert.equal(shard.namespace, 'reads.ranged');
-        assert.equal(shard.winningPlan.inputStage.stage, 'IXSCAN');
+        assert.equal(shard.winningPlan.inputStage.stage, 'FETCH'); // below SHARDING_FILTER
+        assert.equal(shard.winningPlan.inputStage.inputStage.stage, 'IXSCAN');
         assert.equal(one.executionStats.nReturned, 1);
         assert.equal(one.executionStats.executionStages.stage, 'SINGLE_SHARD');
         assert.equal(one.command.find, 'ranged');
@@ -391,6 +392,20 @@ describe('where reads go', () => {
         assert.equal((await routed.collection('others').find({}).explain('queryPlanner')).queryPlanner.winningPlan.stage, 'SINGLE_SHARD');
         await failsWith(routed.command({ explain: { insert: 'ranged', documents: [{}] } }), 20);
         await failsWith(routed.command({ explain: { find: 'ranged', filter: { k: 1 }, nope: 1 } }), 40415);
+    });
+
+    test('RTE-6: shards explain by the version of the router: what they do not own is not counted, and a stale router is told', async () => {
+        await shardByHand(cluster, 'reads.explained', { key: { k: 1 }, points: [{ k: 10 }], owners: OWNERS.slice(0, 2) });
+        const c = routed.collection('explained');
+        await c.insertMany([{ _id: 1, k: 1 }, { _id: 2, k: 2 }, { _id: 11, k: 11 }]);
+        const there = (await cluster.shards[0].direct(cluster.shards[0].members[0])).db('reads').collection('explained');
+        await there.insertOne({ _id: 99, k: 99 }); // not its own
+        const { queryPlanner, executionStats } = await c.find({ _id: { $gt: 0 } }).explain('executionStats');
+        assert.equal(executionStats.nReturned, 3);
+        for (const { winningPlan } of queryPlanner.winningPlan.shards) assert.match(JSON.stringify(winningPlan), /SHARDING_FILTER/);
+        const group = await c.aggregate([{ $match: { k: { $gt: 0 } } }, { $group: { _id: null, n: { $sum: 1 } } }]).explain('executionStats');
+        for (const part of Object.values(group.shards)) assert.match(JSON.stringify(part), /SHARDING_FILTER/);
+        await there.deleteOne({ _id: 99 });
     });
 
     test('RTE-6: a write that is refused for want of the shard key is not explained either', async () => {
@@ -531,17 +546,35 @@ describe('cursors', () => {
         const time = session.snapshotTime;
         assert.equal(time._bsontype, 'Timestamp');
         for (const there of direct) await there.updateMany({}, { $set: { v: 'new' } }, majority);
-        assert.deepEqual(await c.distinct('v', {}, { session }), ['old']);
         assert.deepEqual(await c.aggregate([{ $group: { _id: '$v', n: { $sum: 1 } } }], { session }).toArray(), [{ _id: 'old', n: 3 }]);
         assert.deepEqual(session.snapshotTime, time);
         await session.endSession();
         assert.deepEqual(await c.distinct('v'), ['new']);
-        for (const read of [(options) => c.distinct('v', {}, options), async (options) => (await c.aggregate([{ $group: { _id: '$v' } }], options).toArray()).map(({ _id }) => _id)]) {
-            const other = client.startSession({ snapshot: true });
-            assert.deepEqual(await read({ session: other }), ['new']);
-            assert.equal(other.snapshotTime._bsontype, 'Timestamp');
-            await other.endSession();
-        }
+        const other = client.startSession({ snapshot: true });
+        assert.deepEqual(await c.aggregate([{ $group: { _id: '$v' } }], { session: other }).toArray(), [{ _id: 'new' }]);
+        assert.equal(other.snapshotTime._bsontype, 'Timestamp');
+        await other.endSession();
+    });
+
+    test('REP-3: distinct of a sharded collection is refused at a snapshot and in a transaction, of others not', async () => {
+        await shardByHand(cluster, 'reads.values', { key: { k: 1 }, points: [], owners: OWNERS.slice(0, 1) });
+        await routed.collection('values').insertOne({ _id: 0, k: 0 });
+        await routed.collection('unsharded_values').insertOne({ _id: 0, k: 0 });
+        await routed.createCollection('values_view', { viewOn: 'values', pipeline: [] });
+        const readConcern = { level: 'snapshot' };
+        await failsWith(routed.command({ distinct: 'values', key: 'k', readConcern }), 72);
+        assert.deepEqual((await routed.command({ distinct: 'values', key: 'k', readConcern: { level: 'majority' } })).values, [0]);
+        for (const name of ['unsharded_values', 'values_view'])
+            assert.deepEqual((await routed.command({ distinct: name, key: 'k', readConcern })).values, [0]);
+        const session = client.startSession();
+        const inTransaction = async (body) => {
+            session.startTransaction();
+            await body();
+            await session.abortTransaction();
+        };
+        await inTransaction(() => failsWith(routed.collection('values').distinct('k', {}, { session }), 263));
+        await inTransaction(async () => assert.deepEqual(await routed.collection('unsharded_values').distinct('k', {}, { session }), [0]));
+        await session.endSession();
     });
 
     test('REP-3: a snapshot whose time the client did not choose is taken anew if a shard has it no more', async () => {
@@ -557,7 +590,6 @@ describe('cursors', () => {
         for (const [name, command] of Object.entries({
             find: { find: 'ranged', filter },
             aggregate: { aggregate: 'ranged', pipeline: [{ $group: { _id: null, n: { $sum: 1 } } }], cursor: {} },
-            distinct: { distinct: 'ranged', key: 'k' },
         })) {
             await fail(name, { times: 3 });
             await routed.command({ ...command, readConcern: { level: 'snapshot' } });
@@ -573,7 +605,6 @@ describe('cursors', () => {
         const readConcern = { level: 'snapshot', afterClusterTime: operationTime };
         const { cursor } = await routed.command({ find: 'ranged', batchSize: 5, readConcern });
         assert.ok(cursor.firstBatch.length === 5 && cursor.atClusterTime.greaterThanOrEqual(operationTime));
-        assert.equal((await routed.command({ distinct: 'ranged', key: 'k', readConcern })).values.length, COUNT);
     });
 
     test('REP-3: a pipeline at a time that a shard refuses leaves its time to nobody', async () => {

@@ -290,6 +290,52 @@ describe('sharded collections', () => {
         await db.collection('unspread').drop();
     });
 
+    test('DDL-2: an index with equal values on one shard becomes unique on none', async () => {
+        const db = client.db('d');
+        await shard('d.doubles', { k: 1 });
+        await cluster.admin({ split: 'd.doubles', middle: { k: 2 } });
+        await cluster.admin({ moveRange: 'd.doubles', min: { k: 2 }, toShard: 'shard1' });
+        const coll = db.collection('doubles');
+        await coll.insertMany([{ _id: 1, k: 1 }, { _id: 2, k: 2 }, { _id: 3, k: 2 }]);
+        const change = (more) => db.command({ collMod: 'doubles', index: { keyPattern: { k: 1 }, ...more } });
+        const flags = async () => {
+            const there = await Promise.all([0, 1].map(async (i) => (await direct(i)).db('d').collection('doubles').indexes()));
+            return there.map((indexes) => indexes.find(({ name }) => name === 'k_1')).map(({ unique, prepareUnique }) => [unique, prepareUnique]);
+        };
+        await change({ prepareUnique: true });
+        await failsWith(change({ unique: true }), 359);
+        assert.deepEqual(await flags(), [[undefined, true], [undefined, true]]);
+        await coll.deleteOne({ _id: 3, k: 2 });
+        await change({ unique: true });
+        assert.deepEqual(await flags(), [[true, undefined], [true, undefined]]);
+        await coll.drop();
+    });
+
+    test('DDL-2: a collMod that one shard refuses changes the others, fails, and holds nobody up', async () => {
+        const db = client.db('d');
+        await shard('d.refusing', { k: 'hashed' });
+        await db.collection('refusing').createIndex({ a: 1 });
+        const other = cluster.shards[1];
+        const fail = (mode) =>
+            other.command(other.members[0], {
+                configureFailPoint: 'failCommand',
+                mode,
+                ...(mode !== 'off' && { data: { failCommands: ['collMod'], errorCode: 72, failInternalCommands: true } }),
+            });
+        await fail('alwaysOn');
+        const change = (hidden) => db.command({ collMod: 'refusing', index: { name: 'a_1', hidden } });
+        await failsWith(change(true), 72);
+        await fail('off');
+        const hidden = async () => Promise.all([0, 1].map(async (i) => {
+            const indexes = await (await direct(i)).db('d').collection('refusing').indexes();
+            return indexes.find(({ name }) => name === 'a_1').hidden === true;
+        }));
+        assert.deepEqual(await hidden(), [true, false]);
+        await change(true);
+        assert.deepEqual(await hidden(), [true, true]);
+        await db.collection('refusing').drop();
+    });
+
     test('RNG-1: a drop takes the tasks that would delete ranges of the collection with it', async () => {
         await shard('d.ranges', { k: 1 });
         const coll = client.db('d').collection('ranges');

@@ -269,7 +269,7 @@ test('OPS-2: called as mongos it is a router, which needs a config server', asyn
 });
 
 test('OPS-3: flags of mongod that name a parameter, a limit, or what there is not', async () => {
-    const args = ['--notablescan', '--noscripting', '--upgrade', '--configExpand', 'none', '--oplogMinRetentionHours', '1.5'];
+    const args = ['--notablescan', '--noscripting', '--upgrade', '--noMoveParanoia', '--configExpand', 'none', '--oplogMinRetentionHours', '1.5'];
     const set = await startReplicaSet({ members: 1, args });
     try {
         const [member] = set.members;

@@ -3,6 +3,7 @@
  */
 #include "query/agg/agg_internal.h"
 
+#include "bson/namespace.h"
 static const char *const MATCHED[] = {"replace", "keepExisting", "merge", "fail"};
 static const char *const NOT_MATCHED[] = {"insert", "discard", "fail"};
 
@@ -157,7 +158,7 @@ static ErrCode parse_into(AggParser *p, Elem elem, const char *stage_name, AggSi
         return error_set(err, ERR_INVALID_NAMESPACE, "Invalid %s target namespace: no collection",
                          stage_name);
     Str db = sink->db.size > 0 ? sink->db : p->ctx->db;
-    if (str_is(db, "admin") || str_is(db, "config") || str_is(db, "local"))
+    if (db_is_internal(db))
         return error_set(err, sink->is_merge ? (ErrCode)31320 : (ErrCode)31321,
                          "Cannot %s to internal database: %.*s", stage_name, (int)db.size, db.data);
     if (sink->coll.size >= 7 && memcmp(sink->coll.data, "system.", 7) == 0)

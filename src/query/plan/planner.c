@@ -241,9 +241,14 @@ static void find_index_filter(Planning *p) {
         index_filters_find(p->coll, given.query, &exec->arena, &p->allowed);
 }
 
+/* Of what is not of users no scan is refused: the server itself could not go on. */
+static bool refuses_scan(const Planning *p) {
+    return UNLIKELY(p->spec->is_table_scan_refused) && !db_is_internal(ns_db(&p->coll->ns));
+}
+
 static ErrCode plan_access(Planning *p, PlanStage **ret_stage, Error *err) {
     const Collection *coll = p->coll;
-    if (p->spec->is_tailable && p->spec->is_table_scan_refused)
+    if (p->spec->is_tailable && refuses_scan(p))
         return error_set(
             err, ERR_NO_QUERY_EXECUTION_PLANS,
             "error processing query: ns=%s planner returned error :: a tailable cursor "
@@ -614,7 +619,7 @@ static ErrCode plan_scan(Planning *p, bool is_forward, bool is_told, PlanStage *
         TRY(clustered_scan(p, is_forward, &scan, err));
     p->exec->summary = "CLUSTERED_IXSCAN";
     if (scan == NULL) {
-        if (p->spec->is_table_scan_refused && !is_told)
+        if (refuses_scan(p) && !is_told)
             return error_set(err, ERR_NO_QUERY_EXECUTION_PLANS,
                              "error processing query: ns=%s planner returned error :: No indexed "
                              "plans available, and running with 'notablescan'",

@@ -125,7 +125,7 @@ static ErrCode create_on(OpCtx *op, Str name, const Shard *shard, DatabaseEntry 
 
 ErrCode database_create(OpCtx *op, Str name, Str primary, DatabaseEntry *ret_entry, Error *err) {
     TRY(db_name_check(name, err));
-    if (str_is(name, "admin") || str_is(name, "config") || str_is(name, "local"))
+    if (db_is_internal(name))
         return error_set(err, ERR_INVALID_OPTIONS,
                          "the database \"%.*s\" cannot be created: it is there on every server",
                          (int)name.size, name.data);

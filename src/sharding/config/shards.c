@@ -91,8 +91,7 @@ static ErrCode check_databases(NewShard *candidate, Error *err) {
     DocIter iter = doc_iter(elem_type(list) == BT_ARRAY ? elem_doc(list) : DOC_EMPTY);
     for (Elem row; doc_iter_next(&iter, &row);) {
         Elem name = elem_type(row) == BT_DOC ? doc_get_lit(elem_doc(row), "name") : ELEM_MISSING;
-        if (elem_type(name) != BT_STRING || str_is(elem_str(name), "admin") ||
-            str_is(elem_str(name), "config") || str_is(elem_str(name), "local"))
+        if (elem_type(name) != BT_STRING || db_is_internal(elem_str(name)))
             continue;
         DatabaseEntry entry;
         TRY(database_entry_read(candidate->op, elem_str(name), &entry, err));

@@ -1,15 +1,25 @@
 /*
  * apply_everywhere.c - commands that change a collection in the same way wherever it is: collMod,
  * dropIndexes. This shard first: what is wrong with the command is found before anything has
- * changed.
+ * changed. What another shard refuses after that is told to whoever asked, when all shards have
+ * been asked: to try again would not change its mind.
  */
 #include <string.h>
 
 #include "bson/compare.h"
 #include "catalog/access.h"
 #include "ddl/ddl.h"
+#include "repl/task/error_rules.h"
 #include "sharding/ddl/coordinator_internal.h"
 #include "sharding/shard/support_index.h"
+
+static ErrCode ask_shard(DdlRun *run, Doc command, const Shard *shard, const Ns *ns,
+                         ClientReply *reply, Error *err);
+
+/* What this shard did may be done already on a shard that is asked again. */
+static bool is_done_already(ErrCode rc) {
+    return rc == ERR_INDEX_NOT_FOUND || rc == ERR_NAMESPACE_NOT_FOUND;
+}
 
 /* As a phase has stored it, or as the client gave it. */
 static Doc command_of(const DdlRun *run) {
@@ -106,6 +116,33 @@ static ErrCode check_unique(DdlRun *run, const Ns *ns, const ShardKey *key, Erro
                      index->name, ns->text);
 }
 
+static bool makes_unique(const DdlRun *run) {
+    Elem which = doc_get_lit(command_of(run), "index");
+    return elem_type(which) == BT_DOC && elem_is_truthy(doc_get_lit(elem_doc(which), "unique")) &&
+           !elem_is_truthy(doc_get_lit(command_of(run), "dryRun"));
+}
+
+/* Equal values on one shard keep the index from becoming unique on all of them: looked for before
+ * the first one changes. They cannot come while the index is prepared for that, which the shards
+ * check themselves. */
+static ErrCode try_unique(DdlRun *run, const Ns *ns, const ChunkMap *map, Error *err) {
+    DocBuilder b = doc_builder_in_arena(&run->op->arena);
+    build_str(&b, "collMod", ns_coll(ns));
+    build_elem(&b, doc_get_lit(command_of(run), "index"));
+    build_bool(&b, "dryRun", true);
+    Doc command = doc_builder_end(&b);
+    for (ShardIndex i = 0; i < chunk_map_shard_count(map); i++) {
+        const Shard *shard;
+        TRY(ddl_find_shard(run, chunk_map_shard_name(map, i), &shard, err));
+        CLEANUP(client_reply_done) ClientReply reply = {0};
+        ErrCode rc = ask_shard(run, command, shard, ns, &reply, err);
+        if (rc != ERR_OK && !is_done_already(rc))
+            return rc;
+        error_reset(err); /* one without a part need not have the index */
+    }
+    return ERR_OK;
+}
+
 ErrCode apply_begin(DdlRun *run, Error *err) {
     task_go_to(run->task, "apply.primary");
     Ns ns;
@@ -118,18 +155,19 @@ ErrCode apply_begin(DdlRun *run, Error *err) {
     const ShardKey *key = chunk_map_key(route->map);
     bool is_drop = elem_is_present(doc_get_lit(command_of(run), "dropIndexes")) ||
                    elem_is_present(doc_get_lit(command_of(run), "deleteIndexes"));
-    return is_drop ? keep_shard_key_index(run, &ns, key, err) : check_unique(run, &ns, key, err);
+    if (is_drop)
+        return keep_shard_key_index(run, &ns, key, err);
+    TRY(check_unique(run, &ns, key, err));
+    return makes_unique(run) ? try_unique(run, &ns, route->map, err) : ERR_OK;
 }
 
 /* ---- the command ---- */
 
-/* The client's command on one shard, without versions: nothing can move meanwhile. */
-static ErrCode apply_on(DdlRun *run, const Shard *shard, const Ns *ns, ClientReply *reply,
-                        Error *err) {
+/* A command on one shard, without versions: it is right wherever documents are. */
+static ErrCode ask_shard(DdlRun *run, Doc command, const Shard *shard, const Ns *ns,
+                         ClientReply *reply, Error *err) {
     DocBuilder b = doc_builder_in_arena(&run->op->arena);
-    DocIter iter = doc_iter(command_of(run));
-    for (Elem field; doc_iter_next(&iter, &field);)
-        build_elem(&b, field);
+    build_all(&b, command);
     size_t concern = build_open_doc(&b, "writeConcern");
     build_cstr(&b, "w", "majority");
     build_close(&b, concern);
@@ -139,6 +177,12 @@ static ErrCode apply_on(DdlRun *run, const Shard *shard, const Ns *ns, ClientRep
                              .retry = REMOTE_IDEMPOTENT,
                              .deadline_us = INT64_MAX};
     return remote_run(run->cluster, run->op, &request, reply, NULL, err);
+}
+
+/* The client's command. */
+static ErrCode apply_on(DdlRun *run, const Shard *shard, const Ns *ns, ClientReply *reply,
+                        Error *err) {
+    return ask_shard(run, command_of(run), shard, ns, reply, err);
 }
 
 static Doc result_of(DdlRun *run, Doc reply) {
@@ -195,12 +239,12 @@ ErrCode apply_primary(DdlRun *run, Error *err) {
     return ERR_OK;
 }
 
-/* What this shard did may be done already on a shard that is asked again. */
-static bool is_done_already(ErrCode rc) {
-    return rc == ERR_INDEX_NOT_FOUND || rc == ERR_NAMESPACE_NOT_FOUND;
+static bool is_final(ErrCode rc) {
+    return task_rule_of(&(TaskErrorRules){{0}}, /* can_fail= */ true, rc) == TASK_FAIL;
 }
 
 ErrCode apply_others(DdlRun *run, Error *err) {
+    CLEANUP(error_reset) Error refusal = {0}; /* the first one */
     Ns ns;
     TRY(ddl_ns(run, &ns, err));
     CLEANUP(collection_route_done) CollectionRoute *route = NULL;
@@ -220,15 +264,24 @@ ErrCode apply_others(DdlRun *run, Error *err) {
         }
         CLEANUP(client_reply_done) ClientReply reply = {0};
         ErrCode rc = apply_on(run, shard, &ns, &reply, err);
-        if (rc != ERR_OK && !is_done_already(rc))
+        if (rc == ERR_OK)
+            rc = client_check_writes(reply.body, err);
+        if (rc != ERR_OK && !is_done_already(rc) && !is_final(rc))
             return rc;
+        if (rc != ERR_OK && !is_done_already(rc) && refusal.code == ERR_OK)
+            error_move(&refusal, err);
         error_reset(err);
         if (rc != ERR_OK)
             continue;
-        TRY(client_check_writes(reply.body, err));
         if (chunk_map_chunks_of(route->map, i) > 0)
             build_raw(&raw, shard, result_of(run, reply.body));
     }
-    task_set_result(run->task, result_with_raw(run, result, doc_builder_end(&raw)));
+    Doc all = result_with_raw(run, result, doc_builder_end(&raw));
+    if (refusal.code != ERR_OK) {
+        DocBuilder b = doc_builder_in_arena(&run->op->arena);
+        ddl_build_refused(&b, &refusal);
+        all = doc_builder_end(&b);
+    }
+    task_set_result(run->task, all);
     return ERR_OK;
 }

@@ -6,6 +6,10 @@
 #include "repl/repl.h"
 #include "sharding/ddl/coordinator_internal.h"
 
+enum {
+    REASON_BYTES_MAX = 4096, /* of what is noted of a refusal */
+};
+
 typedef struct OperationRow {
     const char *name;  /* operationType */
     const char *shown; /* currentOp's `desc` */
@@ -180,6 +184,26 @@ void ddl_coordinators_register(TaskServices *services, ShardState *state) {
     task_services_register(services, &SERVICE, state);
 }
 
+/* ---- results ---- */
+
+void ddl_build_refused(DocBuilder *b, const Error *err) {
+    size_t refused = build_open_doc(b, "refused");
+    build_i32(b, "code", (int32_t)err->code);
+    Str text = str_from(error_message(err));
+    build_str(b, "errmsg",
+              (Str){text.data, text.size < REASON_BYTES_MAX ? text.size : REASON_BYTES_MAX});
+    build_close(b, refused);
+}
+
+static ErrCode check_result(Doc result, Error *err) {
+    Elem refused = doc_get_lit(result, "refused");
+    if (LIKELY(elem_type(refused) != BT_DOC))
+        return ERR_OK;
+    Elem code = doc_get_lit(elem_doc(refused), "code"),
+         text = doc_get_lit(elem_doc(refused), "errmsg");
+    return error_set(err, (ErrCode)elem_as_i64(code), "%s", elem_str(text).data);
+}
+
 /* ---- asking ---- */
 
 static ErrCode add_locks(const DdlOrder *order, LockSet *locks, Error *err) {
@@ -227,6 +251,5 @@ ErrCode ddl_coordinate(OpCtx *op, const DdlOrder *order, Doc *ret_result, Error 
     ErrCode rc = task_wait(task, op, ret_result, err);
     task_unref(task);
     TRY(rc);
-    return order->operation == DDL_MOVE_PRIMARY ? move_primary_check_result(*ret_result, err)
-                                                : ERR_OK;
+    return check_result(*ret_result, err);
 }

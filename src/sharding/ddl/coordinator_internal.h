@@ -58,5 +58,6 @@ ErrCode ddl_check_sharded_name(const Ns *ns, Error *err) MUST_CHECK;
 ErrCode create_undo(DdlRun *run, Error *err) MUST_CHECK;
 /* Removes the copies, and lets requests in again. */
 ErrCode move_primary_undo(DdlRun *run, Error *err) MUST_CHECK;
-/* What a result of movePrimary says: a move that was refused is an error to whoever asked. */
-ErrCode move_primary_check_result(Doc result, Error *err) MUST_CHECK;
+/* Appends {refused: {code, errmsg}}: a result with it is an error to whoever asked. For what is
+ * refused past the point of no return, where a task that fails would try again. */
+void ddl_build_refused(DocBuilder *b, const Error *err);

@@ -34,7 +34,6 @@ enum {
     ENTRIES_MAX = 100000,
     /* About a minute, by the back-off of tasks. */
     FAILURES_MAX = 12,
-    REASON_BYTES_MAX = 4096,
 };
 
 /* ---- the request ---- */
@@ -260,7 +259,7 @@ ErrCode move_primary_begin(DdlRun *run, Error *err) {
     PrimaryMove move;
     TRY(read_move(run, &move, err));
     Str db = ns_str(&move.db);
-    if (str_is(db, "admin") || str_is(db, "config") || str_is(db, "local"))
+    if (db_is_internal(db))
         return error_set(err, ERR_INVALID_OPTIONS, "Can't move primary for %s database",
                          move.db.text);
     DdlDatabase database;
@@ -550,12 +549,7 @@ ErrCode move_primary_commit(DdlRun *run, Error *err) {
     if (!is_refusal(rc))
         return rc;
     DocBuilder b = ddl_fields(run);
-    size_t refused = build_open_doc(&b, "refused");
-    build_i32(&b, "code", (int32_t)rc);
-    Str text = str_from(error_message(err));
-    build_str(&b, "errmsg",
-              (Str){text.data, text.size < REASON_BYTES_MAX ? text.size : REASON_BYTES_MAX});
-    build_close(&b, refused);
+    ddl_build_refused(&b, err);
     ddl_set_fields(run, &b);
     error_reset(err);
     task_go_to(run->task, "movePrimary.refused");
@@ -636,13 +630,4 @@ ErrCode move_primary_refused(DdlRun *run, Error *err) {
     task_set_result(run->task, doc_builder_end(&b));
     task_go_to(run->task, TASK_DONE);
     return ERR_OK;
-}
-
-ErrCode move_primary_check_result(Doc result, Error *err) {
-    Elem refused = doc_get_lit(result, "refused");
-    if (elem_type(refused) != BT_DOC)
-        return ERR_OK;
-    Elem code = doc_get_lit(elem_doc(refused), "code"),
-         text = doc_get_lit(elem_doc(refused), "errmsg");
-    return error_set(err, (ErrCode)elem_as_i64(code), "%s", elem_str(text).data);
 }

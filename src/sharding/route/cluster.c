@@ -43,8 +43,9 @@ struct Cluster {
     RoundThread rounds;
     OpCtx *op; /* of the thread */
     /* Atomic: each is a fact of its own, seeing an older one does no harm. */
-    _Atomic uint64_t cluster_ts; /* the newest $clusterTime of all replies */
-    _Atomic uint64_t config_ts;  /* the newest time of the config server */
+    _Atomic uint64_t cluster_ts;  /* the newest $clusterTime of all replies */
+    _Atomic uint64_t config_ts;   /* the newest time of the config server */
+    _Atomic uint64_t topology_ts; /* the newest topologyTime */
     _Atomic int64_t chunk_bytes;
     Mutex mu;
     /* Guarded by mu. */
@@ -63,6 +64,14 @@ typedef struct CursorKill {
     Ns ns;
     int64_t id;
 } CursorKill;
+
+/* Times only grow. */
+static void advance(_Atomic uint64_t *time, uint64_t ts) {
+    uint64_t known = atomic_load_explicit(time, memory_order_relaxed);
+    while (ts > known && !atomic_compare_exchange_weak_explicit(
+                             time, &known, ts, memory_order_relaxed, memory_order_relaxed))
+        ;
+}
 
 /* ---- life ---- */
 
@@ -200,6 +209,21 @@ ShardList *cluster_shards(Cluster *cluster) {
     return shard_list_ref(cluster->shards);
 }
 
+bool cluster_is_old_list(Cluster *cluster, const ShardList *list) {
+    return cluster_topology_time(cluster) > list->looked_topology_ts;
+}
+
+ErrCode cluster_newest_shards(Cluster *cluster, OpCtx *op, ShardList **ret_list, Error *err) {
+    ShardList *list = cluster_shards(cluster);
+    if (UNLIKELY(cluster_is_old_list(cluster, list))) {
+        shard_list_unref(list);
+        TRY(cluster_reload_shards(cluster, op, err));
+        list = cluster_shards(cluster);
+    }
+    *ret_list = list;
+    return ERR_OK;
+}
+
 /* Shards that were removed, or removed and added again. */
 static void forget_left_shards(const ShardList *old, const ShardList *list) {
     for (uint32_t i = 0; i < old->count; i++) {
@@ -214,13 +238,17 @@ ErrCode cluster_reload_shards(Cluster *cluster, OpCtx *op, Error *err) {
     Doc *docs;
     uint32_t count;
     ConfigQuery query = {.coll = "shards", .filter = DOC_EMPTY, .count_max = SHARDS_MAX};
+    uint64_t looked_ts = cluster_topology_time(cluster);
     TRY(config_find(cluster, op, &query, &docs, &count, err));
     ShardList *list;
     TRY(shard_list_make(cluster->monitors, docs, count, &list, err));
+    advance(&cluster->topology_ts, list->newest_topology_ts);
+    list->looked_topology_ts =
+        list->newest_topology_ts > looked_ts ? list->newest_topology_ts : looked_ts;
     mutex_lock(&cluster->mu);
     /* Two reloads may overtake each other: the one that saw more wins. */
     ShardList *old = NULL;
-    if (list->newest_topology_ts >= cluster->shards->newest_topology_ts) {
+    if (list->looked_topology_ts >= cluster->shards->looked_topology_ts) {
         old = cluster->shards;
         cluster->shards = shard_list_ref(list);
     }
@@ -551,14 +579,6 @@ void cluster_forget_databases(Cluster *cluster) {
 
 /* ---- times ---- */
 
-/* Times only grow. */
-static void advance(_Atomic uint64_t *time, uint64_t ts) {
-    uint64_t known = atomic_load_explicit(time, memory_order_relaxed);
-    while (ts > known && !atomic_compare_exchange_weak_explicit(
-                             time, &known, ts, memory_order_relaxed, memory_order_relaxed))
-        ;
-}
-
 static uint64_t cluster_time_of(Elem given) {
     Elem time =
         elem_type(given) == BT_DOC ? doc_get_lit(elem_doc(given), "clusterTime") : ELEM_MISSING;
@@ -568,6 +588,9 @@ static uint64_t cluster_time_of(Elem given) {
 void cluster_learn_times(Cluster *cluster, Doc reply) {
     advance(&cluster->cluster_ts, cluster_time_of(doc_get_lit(reply, "$clusterTime")));
     cluster_learn_config_time(cluster, doc_get_lit(reply, "$configTime"));
+    Elem topology = doc_get_lit(reply, "$topologyTime");
+    if (elem_type(topology) == BT_TIMESTAMP)
+        advance(&cluster->topology_ts, (uint64_t)elem_i64(topology));
 }
 
 void cluster_learn_config_time(Cluster *cluster, Elem time) {
@@ -599,6 +622,10 @@ void cluster_build_cluster_time(Cluster *cluster, DocBuilder *b, Elem given) {
     if (cluster->keys != NULL && !cluster_keys_sign(cluster->keys, ts, &proof))
         round_thread_wake(&cluster->rounds);
     build_signed_time(b, ts, &proof);
+}
+
+uint64_t cluster_topology_time(Cluster *cluster) {
+    return atomic_load_explicit(&cluster->topology_ts, memory_order_relaxed);
 }
 
 uint64_t cluster_config_time(Cluster *cluster) {

@@ -53,6 +53,11 @@ const Shard *cluster_config_shard(const Cluster *cluster); /* the config server,
 /* ---- shards ---- */
 
 ShardList *cluster_shards(Cluster *cluster); /* a reference */
+/* Has a node told of a newer list? */
+bool cluster_is_old_list(Cluster *cluster, const ShardList *list);
+/* The newest one that any node has told of, for what has to reach all shards. */
+ErrCode cluster_newest_shards(Cluster *cluster, OpCtx *op, ShardList **ret_list, Error *err)
+    MUST_CHECK;
 ErrCode cluster_reload_shards(Cluster *cluster, OpCtx *op, Error *err) MUST_CHECK;
 /* By name; reloads once if it is not known. ERR_SHARD_NOT_FOUND. *ret_list keeps the shard alive:
  * unref it. */
@@ -98,8 +103,8 @@ struct CollectionRoutes *cluster_collections(const Cluster *cluster);
 
 /* ---- times ---- */
 
-/* The newest $clusterTime that any node has sent, and the newest $configTime, which is what a
- * majority of the config server has: taken out of every reply. */
+/* The newest $clusterTime that any node has sent, the newest $configTime, which is what a majority
+ * of the config server has, and the newest $topologyTime: taken out of every reply. */
 void cluster_learn_times(Cluster *cluster, Doc reply);
 /* Takes over the newer time of a client, if it is proven; see cluster_keys_verify. */
 ErrCode cluster_take_time(Cluster *cluster, OpCtx *op, const SignedTime *time, Error *err)
@@ -112,3 +117,5 @@ void cluster_build_cluster_time(Cluster *cluster, DocBuilder *b, Elem given);
 /* The time of the config server, by which metadata are read: others may have seen a newer one. */
 void cluster_learn_config_time(Cluster *cluster, Elem time);
 uint64_t cluster_config_time(Cluster *cluster);
+/* The newest topologyTime of a shard that any node has told of. */
+uint64_t cluster_topology_time(Cluster *cluster);

@@ -28,6 +28,7 @@ typedef struct Shard {
 typedef struct ShardList {
     _Atomic int32_t refs;
     uint64_t newest_topology_ts;
+    uint64_t looked_topology_ts; /* read when that was known to be the newest, or later */
     uint32_t count;
     Shard rows[]; /* sorted by name */
 } ShardList;

@@ -249,8 +249,7 @@ void refresh_after(ShardState *state, OpCtx *op, const OpRouting *routing, bool 
 ErrCode placement_route_own_work(ShardState *state, OpCtx *op, const Ns *ns, Error *err) {
     TRY(shard_state_load(state, op, err));
     Str db = ns_db(ns);
-    if (!shard_has_identity(state) || str_is(db, "config") || str_is(db, "admin") ||
-        str_is(db, "local"))
+    if (!shard_has_identity(state) || db_is_internal(db))
         return ERR_OK;
     CLEANUP(collection_route_done) CollectionRoute *route = placement_find(state, ns);
     if (route == NULL) {
