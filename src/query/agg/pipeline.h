@@ -45,6 +45,9 @@ typedef struct PipelineExec PipelineExec;
 typedef struct DocSource {
     void *arg;
     ErrCode (*next)(void *arg, bool *ret_found, Doc *ret_doc, Error *err);
+    /* What is known of the last document (query/expr/doc_meta.h); NULL: that is not kept here, and
+     * whoever asks for it is refused. */
+    const Doc *meta;
 } DocSource;
 
 /* A parsed stage that makes documents itself. */
@@ -188,6 +191,9 @@ typedef struct PipelineLeading {
 void pipeline_split_leading(Pipeline *pipeline, PipelineLeading *ret_leading);
 /* Then takes over an inclusion at the front; NULL: there is none. */
 Projection *pipeline_take_projection(Pipeline *pipeline);
+
+/* The kinds of $meta that the pipeline reads: bits of DocMetaKind. */
+uint32_t pipeline_needed_meta(const Pipeline *pipeline);
 
 /* What the pipeline reads of the documents from its source; is_all when it can show anything. Paths
  * are as written: a number in the path of a filter or sort may mean a position in an array. */

@@ -122,7 +122,7 @@ Projection *pipeline_take_projection(Pipeline *pipeline) {
     if (pipeline->source != NULL || !is_class(pipeline, 0, &AGG_PROJECT))
         return NULL;
     Projection *projection = ((const ProjectStage *)pipeline->stages[0])->projection;
-    if (!project_is_inclusion(projection) && project_needed_meta(projection) == 0)
+    if (!project_is_inclusion(projection))
         return NULL;
     remove_stages(pipeline, 0, 1);
     return projection;
@@ -215,7 +215,8 @@ static bool merge_sorts_around(Pipeline *pipeline, uint32_t at) {
         return false;
     SortStage *before = (SortStage *)pipeline->stages[at - 1];
     const SortStage *after = (const SortStage *)pipeline->stages[at + 1];
-    if (after->limit > 0 || (!is_window && !agg_densify_keeps_order(pipeline->stages[at])))
+    if (after->limit > 0 || doc_meta_has(pipeline->needed_meta, DOC_META_SORT_KEY) ||
+        (!is_window && !agg_densify_keeps_order(pipeline->stages[at])))
         return false;
     for (uint32_t i = 0; is_window && i < after->pattern->count; i++)
         if (agg_window_sets(pipeline->stages[at], after->pattern->parts[i].path.dotted))

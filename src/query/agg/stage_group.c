@@ -127,6 +127,7 @@ const AggStageClass AGG_GROUP = {
     .exec_init = group_init,
     .exec_done = group_done,
     .next = group_next,
+    .meta = AGG_META_NOTHING,
     .to_bson = group_to_bson,
     .stats = group_stats,
     .add_paths = group_add_paths,

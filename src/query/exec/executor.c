@@ -6,6 +6,8 @@
 #include "base/clock.h"
 #include "catalog/catalog.h"
 #include "concurrency/op_failpoint.h"
+#include "index/key_show.h"
+#include "query/expr/doc_meta.h"
 
 enum {
     /* Reading the clock for every key would be visible in a scan; 128 take some microseconds. */
@@ -26,6 +28,7 @@ PlanExecutor *executor_new(const Ns *ns) {
     exec->summary = "EOF";
     exec->pause_at = UINT64_MAX;
     exec->last_yield_us = clock_mono_us();
+    buffer_init(&exec->row_meta_buf, BSON_DOC_SIZE_MAX_INTERNAL);
     return exec;
 }
 
@@ -37,6 +40,7 @@ void executor_free(PlanExecutor *exec) {
     stage_free_all(exec->root);
     if (exec->has_stashed)
         xfree((void *)exec->stashed.data);
+    buffer_done(&exec->row_meta_buf);
     arena_done(&exec->arena);
     xfree(exec);
 }
@@ -72,6 +76,23 @@ ErrCode executor_next(PlanExecutor *exec, bool *ret_found, PlanRow *ret_row, Err
     if (rc == ERR_OK && exec->cached_works > 0)
         judge_cached_plan(exec, *ret_found);
     return rc;
+}
+
+ErrCode executor_collect_meta(PlanExecutor *exec, const PlanRow *row, Error *err) {
+    buffer_clear(&exec->row_meta_buf);
+    DocBuilder b;
+    doc_builder_init(&b, &exec->row_meta_buf);
+    if (doc_meta_has(exec->needed_meta, DOC_META_RECORD_ID) && !record_id_is_none(row->rid))
+        build_record_id(&b, doc_meta_name(DOC_META_RECORD_ID), row->rid);
+    if (doc_meta_has(exec->needed_meta, DOC_META_INDEX_KEY) && doc_is_present(row->key))
+        build_doc(&b, doc_meta_name(DOC_META_INDEX_KEY), row->key);
+    if (doc_meta_has(exec->needed_meta, DOC_META_SORT_KEY) && exec->sort != NULL &&
+        exec->sort->count > 0) {
+        CLEANUP(arena_done) Arena scratch = {0};
+        TRY(sort_key_show(exec->sort, row->doc, doc_meta_name(DOC_META_SORT_KEY), &scratch, &b,
+                          err));
+    }
+    return doc_builder_finish(&b, "what is known of a document", &exec->row_meta, err);
 }
 
 void executor_note_plan(OpCtx *op, const PlanExecutor *exec, const char *summary) {

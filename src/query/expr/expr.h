@@ -54,6 +54,8 @@ typedef struct ExprParseContext {
     const ExprScope *scope; /* NULL: no variables but the built-in ones */
     uint64_t cluster_ts;    /* $$CLUSTER_TIME; 0: there is none, as on a standalone node */
     ApiRules api;
+    uint32_t
+        *needed_meta; /* gets the kinds of $meta that are asked for; NULL: nobody wants to know */
 } ExprParseContext;
 
 /* Asks whether to go on: fails when the operation was killed or ran out of time. */
@@ -75,6 +77,7 @@ typedef struct ExprEvalContext {
     Prng *prng; /* $rand; NULL: seeded by the operating system per call */
     CheckHook check;
     const ExprBinding *bindings; /* for ExprParseContext.scope */
+    const Doc *meta;             /* $meta, see doc_meta.h; NULL: refused */
     uint32_t step_count;         /* private to expr.c */
 } ExprEvalContext;
 

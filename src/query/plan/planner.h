@@ -24,6 +24,7 @@ typedef struct QuerySpec {
     MatchExpr *parsed_filter;
     const SortPattern *parsed_sort;
     Projection *parsed_projection;
+    uint32_t needed_meta;        /* kinds of $meta that the pipeline reads */
     const PathSet *needed_paths; /* paths that the pipeline reads; NULL: any */
     Doc projection;              /* DOC_NONE: whole documents */
     Elem hint;                   /* missing, a name, or a key pattern */
