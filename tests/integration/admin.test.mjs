@@ -484,6 +484,15 @@ test('MET-1: the profiler records what it is told to', async () => {
     );
 });
 
+test('top counts collections that a $lookup reads', async () => {
+    const c = await node.collection([{ _id: 1 }, { _id: 2 }]);
+    const from = await node.collection([{ _id: 1 }]);
+    const counted = async () => (await admin({ top: 1 })).totals[`test.${from.collectionName}`].commands.count;
+    const before = await counted();
+    await c.aggregate([{ $lookup: { from: from.collectionName, localField: '_id', foreignField: '_id', as: 'l' } }]).toArray();
+    assert.equal((await counted()) - before, 3, 'once for the command, once for each document that it looks up');
+});
+
 test('top counts time by collection', async () => {
     const c = await node.collection([{ _id: 1 }]);
     await c.findOne();

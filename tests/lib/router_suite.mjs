@@ -40,7 +40,7 @@ export const ROUTER_SUITE = {
         leftOut('MET-1: the profiler tells the plans', NOT_OF_MONGOS),
         leftOut('MET-1: a filter decides what is profiled', 'a router has no profiler'),
         leftOut('applyOps runs writes', NOT_OF_MONGOS),
-        leftOut('top counts time by collection', NOT_OF_MONGOS),
+        leftOut('top counts', NOT_OF_MONGOS),
         leftOut('lockInfo lists locks', NOT_OF_MONGOS),
         leftOut('dbHash is equal for equal data', NOT_OF_MONGOS),
         leftOut('replica-set commands say that this is no replica set', NOT_OF_MONGOS),

@@ -187,6 +187,10 @@ TEST(the_leading_part_goes_to_the_layer_below) {
         {"[{'$match':{'a':1}},{'$sort':{'b':1}},{'$skip':2},{'$limit':3}]", true, true, 2, 3, 0},
         {"[{'$limit':3},{'$skip':2}]", false, false, 2, 1, 0},
         {"[{'$limit':3},{'$skip':5}]", false, false, 0, 3, 1},
+        {"[{'$sort':{'b':1}},{'$limit':3},{'$skip':5}]", false, true, 5, 0, 0},
+        {"[{'$sort':{'b':1}},{'$skip':{'$numberLong':'9223372036854775800'}},{'$limit':7},"
+         "{'$skip':10},{'$limit':1}]",
+         false, true, 9223372036854775800, 7, 2},
         {"[{'$skip':2},{'$limit':3},{'$group':{'_id':1}}]", false, false, 2, 3, 1},
         {"[{'$sort':{'b':1}},{'$group':{'_id':1}},{'$limit':1}]", false, true, 0, 0, 2},
         {"[{'$group':{'_id':1}},{'$match':{'a':1}}]", false, false, 0, 0, 2},

@@ -182,8 +182,9 @@ typedef struct PipelineLeading {
     MatchExpr *match; /* NULL: none */
     Doc match_doc;    /* the filter it was parsed from; DOC_NONE when merged from several */
     const SortPattern *sort;
-    int64_t skip;  /* 0: none */
-    int64_t limit; /* 0: none; applies after skip */
+    int64_t skip;       /* 0: none */
+    int64_t limit;      /* 0: none; applies after skip */
+    int64_t sort_limit; /* of the sort, not less than the skip that follows; 0: none */
 } PipelineLeading;
 
 /* Takes over the leading filter, and the sort, skip and limit that directly follow it: they leave

@@ -111,6 +111,11 @@ void pipeline_split_leading(Pipeline *pipeline, PipelineLeading *ret_leading) {
                 leading.skip = skip;
                 leading.limit = leading.limit == 0 ? 0 : leading.limit - skip;
                 at++;
+            } else if (leading.sort != NULL) { /* all that the sort keeps is skipped */
+                leading.skip = skip;
+                leading.sort_limit = leading.limit;
+                leading.limit = 0;
+                at++;
             }
         }
     }
@@ -161,7 +166,9 @@ static bool merge_counts(Pipeline *pipeline, uint32_t at) {
         return true;
     }
     int64_t sum;
-    if (!is_class(pipeline, at, &AGG_SKIP) ||
+    /* Behind a skip that cannot be merged with this one the limit has nowhere to go. */
+    bool is_stuck = right_is_limit && at > 0 && is_class(pipeline, at - 1, &AGG_SKIP);
+    if (!is_class(pipeline, at, &AGG_SKIP) || is_stuck ||
         __builtin_add_overflow(*count_of(pipeline, at), right, &sum))
         return false;
     if (right_is_skip) {

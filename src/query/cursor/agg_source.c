@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "bson/builder.h"
 #include "query/agg/foreign_names.h"
 #include "query/agg/query_stages.h"
@@ -40,6 +41,7 @@ struct AggCursorSource {
     bool is_attached;  /* the inner source holds its place in the storage */
     bool is_inner_over;
     bool is_batched;
+    int64_t opened_us; /* by a stage of the parent */
     Buffer batch; /* documents, one behind the other, with what is known of each if that is read */
     Doc batch_meta; /* of the document that was taken last */
     size_t batch_next;
@@ -247,6 +249,7 @@ static ErrCode open_inner(AggCursorSource *source, const Ns *ns, const AggOption
         .collator = source->collator,
         .skip = leading.skip,
         .limit = leading.limit,
+        .sort_limit = leading.sort_limit,
         .let_values = options->let_values,
         .sort_memory_bytes = options->sort_memory_bytes,
         .spill_dir = options->spill_dir,
@@ -315,7 +318,7 @@ static const Collator *default_collator(OpCtx *op, const Ns *ns) {
 }
 
 /* Views that the pipeline reads have its collation, whether or not a document makes it read them.
- */
+ * All that it names counts as used, too. */
 static ErrCode check_foreign_views(AggCursorSource *source, Doc stages, Error *err) {
     ForeignNames names = {.arena = &source->arena};
     foreign_names_add(&names, stages);
@@ -330,6 +333,8 @@ static ErrCode check_foreign_views(AggCursorSource *source, Doc stages, Error *e
             error_reset(&ignored); /* names are checked where they are read */
             continue;
         }
+        if (source->options.note_use != NULL)
+            source->options.note_use(source_op(source), &ns, /* duration_us= */ 0);
         const View *view = catalog_find_view(catalog, &ns);
         if (view != NULL && view->collator != source->collator)
             rc = error_set(err, ERR_OPTION_NOT_SUPPORTED_ON_VIEW,
@@ -472,7 +477,9 @@ static ErrCode open_foreign(void *arg, Str coll, Doc stages, Doc let_values, Doc
         TRY(view_resolve(op, &ns, stages, &scratch, &options, &target, &stages, err));
     }
     AggCursorSource *source;
+    int64_t opened_us = clock_mono_us();
     TRY(open_child(parent, /* op= */ NULL, &target, stages, &options, &source, err));
+    source->opened_us = opened_us;
     *ret_docs = (DocSource){.arg = source, .next = next_foreign};
     return ERR_OK;
 }
@@ -481,6 +488,9 @@ static void close_foreign(void *arg, DocSource docs) {
     AggCursorSource *parent = arg;
     AggCursorSource *source = docs.arg;
     add_examined(docs, &parent->examined);
+    if (parent->options.note_use != NULL && !source->options.is_collectionless)
+        parent->options.note_use(source_op(parent), &source->ns,
+                                 clock_mono_us() - source->opened_us);
     agg_free(&source->base);
 }
 

@@ -15,6 +15,9 @@ typedef struct AggWriter {
     Doc fields; /* of the client's command, for the one that writes */
 } AggWriter;
 
+/* A pipeline has read another collection, for so long: for statistics of collections. */
+typedef void AggNoteUse(OpCtx *op, const Ns *ns, int64_t duration_us);
+
 typedef struct AggOptions {
     Elem hint;
     bool is_scan_deprioritized;
@@ -39,6 +42,7 @@ typedef struct AggOptions {
     int64_t now_ms;
     uint64_t cluster_ts; /* $$CLUSTER_TIME */
     AggWriter writer;
+    AggNoteUse *note_use; /* NULL: nobody counts */
     const AggSourceRow *source_rows;
     uint32_t source_row_count;
 } AggOptions;

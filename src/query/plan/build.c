@@ -53,6 +53,8 @@ PlanStage *build_sorted(Planning *p, PlanStage *stage, bool is_sorted) {
                             doc_meta_has(p->exec->needed_meta, DOC_META_RECORD_ID);
     if (spec->limit > 0 && spec->limit <= INT64_MAX - spec->skip)
         options.limit = spec->limit + spec->skip;
+    if (spec->sort_limit > 0)
+        options.limit = spec->sort_limit;
     /* With a limit few documents are kept; without one it pays to keep only the needed fields of
      * each. */
     if (options.limit == 0)
@@ -85,6 +87,8 @@ static PlanStage *show_needed(Planning *p, PlanStage *stage, const PathSet *path
 
 PlanStage *build_shape(Planning *p, PlanStage *stage) {
     const QuerySpec *spec = p->spec;
+    if (spec->sort_limit > 0 && !stage_has(stage, "SORT"))
+        stage = stage_limit(p->exec, stage, spec->sort_limit);
     if (spec->skip > 0)
         stage = stage_skip(p->exec, stage, spec->skip);
     if (spec->limit > 0)

@@ -32,6 +32,7 @@ typedef struct QuerySpec {
     Doc max;
     int64_t skip;
     int64_t limit;      /* 0: none */
+    int64_t sort_limit; /* before the skip, which takes all of them away; 0: none */
     bool has_collation; /* else the collection's default is used */
     const Collator *collator;
     Doc let_values;
