@@ -59,6 +59,26 @@ void executor_attach(PlanExecutor *exec, CollAccess *access) {
         access->op->admission_priority = ADMISSION_LOW;
 }
 
+/* A remembered plan may be one that cannot do this query, whose values are others, in the memory
+ * that it has; another one may. */
+static bool has_cached_plan_failed(const PlanExecutor *exec, ErrCode rc) {
+    return rc == ERR_QUERY_EXCEEDED_MEMORY_LIMIT_NO_DISK_USE_ALLOWED && exec->cached_works > 0 &&
+           exec->returned == 0;
+}
+
+static void note_replan(const PlanExecutor *exec, ErrCode rc, Error *err) {
+    OpCtx *op = exec->access->op;
+    op->metrics.replan_works_expected = (int64_t)exec->cached_works;
+    op->metrics.replan_works = (int64_t)exec->ticks;
+    op->metrics.replan_error = NULL;
+    if (rc == ERR_PLAN_PAUSED)
+        return;
+    char name[32];
+    op->metrics.replan_error =
+        arena_printf(&op->arena, "%s: %s", error_code_name(rc, name), error_message(err));
+    error_reset(err);
+}
+
 ErrCode executor_next(PlanExecutor *exec, bool *ret_found, PlanRow *ret_row, Error *err) {
     if (UNLIKELY(exec->has_stashed)) {
         Arena *arena = &exec->access->op->arena;
@@ -69,7 +89,8 @@ ErrCode executor_next(PlanExecutor *exec, bool *ret_found, PlanRow *ret_row, Err
         return ERR_OK;
     }
     ErrCode rc = stage_next(exec->root, ret_found, ret_row, err);
-    if (UNLIKELY(rc == ERR_PLAN_PAUSED)) {
+    if (UNLIKELY(rc == ERR_PLAN_PAUSED || has_cached_plan_failed(exec, rc))) {
+        note_replan(exec, rc, err);
         TRY(exec->replan(exec, err));
         rc = stage_next(exec->root, ret_found, ret_row, err);
     }

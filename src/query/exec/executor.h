@@ -21,6 +21,7 @@ typedef struct PlanTrial {
     int64_t docs;
     int64_t results;
     bool is_winner;
+    bool is_failed;
 } PlanTrial;
 
 struct PlanExecutor {

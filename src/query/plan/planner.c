@@ -509,13 +509,10 @@ static void deactivate(const PlanExecutor *exec) {
     plan_cache_deactivate(exec->access->coll, &exec->shape);
 }
 
-/* The cached plan has done much more than when it was tried, and found nothing yet: all candidates
- * are tried again. */
+/* The cached plan has failed, or done much more than when it was tried and found nothing yet: all
+ * candidates are tried again. */
 static ErrCode replan(PlanExecutor *exec, Error *err) {
     Planning *p = exec->planning;
-    OpMetrics *metrics = &exec->access->op->metrics;
-    metrics->replan_works_expected = (int64_t)exec->cached_works;
-    metrics->replan_works = (int64_t)exec->ticks;
     p->access = exec->access;
     p->coll = exec->access->coll;
     deactivate(exec);

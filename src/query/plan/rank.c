@@ -126,7 +126,8 @@ static void keep_trials(Planning *p, const Trial *trials, uint32_t best) {
         stage_explain(trials[i].root, &b, "stats", /* has_stats= */ true);
         PlanTrial *kept = &exec->trials[exec->trial_count++];
         *kept = (PlanTrial){.shown = doc_builder_end(&b),
-                            .score = trials[i].score,
+                            .score = trials[i].is_failed ? 0 : trials[i].score,
+                            .is_failed = trials[i].is_failed,
                             .results = trials[i].results,
                             .is_winner = i == best};
         stage_count_all(trials[i].root, &kept->keys, &kept->docs);
