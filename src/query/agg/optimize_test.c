@@ -191,6 +191,8 @@ TEST(the_leading_part_goes_to_the_layer_below) {
         {"[{'$sort':{'b':1}},{'$skip':{'$numberLong':'9223372036854775800'}},{'$limit':7},"
          "{'$skip':10},{'$limit':1}]",
          false, true, 9223372036854775800, 7, 2},
+        {"[{'$skip':1},{'$skip':{'$numberLong':'9223372036854775807'}},{'$skip':3}]", false, false,
+         4, 0, 1},
         {"[{'$skip':2},{'$limit':3},{'$group':{'_id':1}}]", false, false, 2, 3, 1},
         {"[{'$sort':{'b':1}},{'$group':{'_id':1}},{'$limit':1}]", false, true, 0, 0, 2},
         {"[{'$group':{'_id':1}},{'$match':{'a':1}}]", false, false, 0, 0, 2},

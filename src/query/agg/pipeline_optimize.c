@@ -168,11 +168,17 @@ static bool merge_counts(Pipeline *pipeline, uint32_t at) {
     int64_t sum;
     /* Behind a skip that cannot be merged with this one the limit has nowhere to go. */
     bool is_stuck = right_is_limit && at > 0 && is_class(pipeline, at - 1, &AGG_SKIP);
-    if (!is_class(pipeline, at, &AGG_SKIP) || is_stuck ||
-        __builtin_add_overflow(*count_of(pipeline, at), right, &sum))
+    if (!is_class(pipeline, at, &AGG_SKIP) || is_stuck)
         return false;
+    uint32_t left = at;
+    if (__builtin_add_overflow(*count_of(pipeline, left), right, &sum)) {
+        /* Perhaps it can be added to the one before. */
+        if (!right_is_skip || at == 0 || !is_class(pipeline, --left, &AGG_SKIP) ||
+            __builtin_add_overflow(*count_of(pipeline, left), right, &sum))
+            return false;
+    }
     if (right_is_skip) {
-        *count_of(pipeline, at) = sum;
+        *count_of(pipeline, left) = sum;
         remove_stages(pipeline, at + 1, 1);
     } else {
         *count_of(pipeline, at + 1) = sum;

@@ -24,6 +24,7 @@ typedef struct SampleExec {
 static ErrCode sample_init(AggStageExec *base, Error *err);
 static void sample_done(AggStageExec *base);
 static ErrCode sample_next(AggStageExec *base, bool *ret_found, Doc *ret_doc, Error *err);
+static void sample_to_bson(const AggStage *base, DocBuilder *b);
 static void sample_split(const AggStage *base, AggSplitter *splitter);
 
 static const AggStageClass SAMPLE = {
@@ -33,6 +34,7 @@ static const AggStageClass SAMPLE = {
     .exec_done = sample_done,
     .next = sample_next,
     .meta = AGG_META_OWN,
+    .to_bson = sample_to_bson,
     .add_paths = agg_reads_nothing,
     .runs = AGG_RUNS_SPLIT,
     .split = sample_split,
@@ -115,6 +117,15 @@ static ErrCode sample_next(AggStageExec *base, bool *ret_found, Doc *ret_doc, Er
     if (*ret_found && base->needed_meta != 0)
         *ret_doc = agg_unpack_meta(*ret_doc, &base->meta);
     return ERR_OK;
+}
+
+static void sample_to_bson(const AggStage *base, DocBuilder *b) {
+    const SampleStage *stage = (const SampleStage *)base;
+    size_t opened = build_open_doc(b, "$sample");
+    build_i64(b, "size", stage->size);
+    if (stage->is_partial)
+        build_bool(b, "$willBeMerged", true);
+    build_close(b, opened);
 }
 
 /* The lowest of the random numbers of all shards stay, as they would in one place. */
