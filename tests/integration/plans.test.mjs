@@ -369,6 +369,40 @@ test('a remembered plan that needs too much memory for a sort gives way to anoth
     }
 });
 
+test('parameters say how long plans are tried and how often they let others through', async () => {
+    const set = (parameters) => node.admin.command({ setParameter: 1, ...parameters });
+    const trials = async () => (await c.find({ a: 3, b: { $gte: 0 } }).explain('allPlansExecution')).executionStats.allPlansExecution;
+    const profiled = async (name) => {
+        const own = node.client.db(name);
+        await own.collection('c').insertMany(Array.from({ length: 500 }, (_, i) => ({ i })));
+        await own.command({ profile: 2 });
+        await own.collection('c').find({ i: -1 }).toArray();
+        await own.command({ profile: 0 });
+        return (await own.collection('system.profile').findOne({ op: 'query' })).numYield;
+    };
+    assert.ok((await trials()).some(({ nReturned }) => nReturned > 90));
+    assert.ok((await profiled('knobs_before')) < 100);
+    const before = await node.admin.command({
+        getParameter: 1,
+        internalQueryPlanEvaluationMaxResults: 1,
+        internalQueryPlanEvaluationWorks: 1,
+        internalQueryExecYieldIterations: 1,
+    });
+    delete before.ok;
+    try {
+        await set({ internalQueryPlanEvaluationMaxResults: 7 });
+        assert.ok((await trials()).every(({ nReturned }) => nReturned <= 7));
+        await set({ internalQueryPlanEvaluationMaxResults: before.internalQueryPlanEvaluationMaxResults });
+        await set({ internalQueryPlanEvaluationWorks: 9 });
+        assert.ok((await trials()).every(({ totalKeysExamined, totalDocsExamined }) => totalKeysExamined + totalDocsExamined < 25));
+        await set({ internalQueryExecYieldIterations: 1 });
+        assert.ok((await profiled('knobs_after')) >= 400);
+        await fails(set({ internalQueryPlanEvaluationWorks: 0 }), 2);
+    } finally {
+        for (const [name, value] of Object.entries(before)) await set({ [name]: value });
+    }
+});
+
 test('MET-1: a plan that was remembered and finds nothing for long is replaced, and the profiler says so', async () => {
     const d = db.collection('replanned');
     await d.insertMany(Array.from({ length: 30000 }, (_, i) => ({ a: i < 50 ? 2 : 1, b: i < 50 ? 7 : i })));

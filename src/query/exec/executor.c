@@ -224,11 +224,15 @@ ErrCode executor_tick_slow(PlanExecutor *exec, Error *err) {
     TRY(check_failpoints(exec, err));
     TRY(op_check_interrupt_slow(op, err));
     /* Plans on trial do not yield: their turns are short, and there are several of them. */
-    if (!exec->is_on_trial && (clock_mono_us() - exec->last_yield_us >= exec->yield_period_us ||
-                               failpoint_is_set(FP_YIELD_HANG)))
+    uint32_t yield_ticks = exec->knobs.yield_ticks;
+    if (!exec->is_on_trial &&
+        (clock_mono_us() - exec->last_yield_us >= exec->knobs.yield_period_us ||
+         (yield_ticks > 0 && exec->ticks - exec->yielded_at >= yield_ticks) ||
+         failpoint_is_set(FP_YIELD_HANG)))
         TRY(yield(exec, err));
     exec->ticks++;
-    exec->tick_limit = exec->ticks + TICKS_PER_LOOK;
+    bool is_by_ticks = yield_ticks > 0 && yield_ticks < TICKS_PER_LOOK;
+    exec->tick_limit = exec->ticks + (is_by_ticks ? yield_ticks - 1 : TICKS_PER_LOOK);
     if (exec->tick_limit > exec->pause_at)
         exec->tick_limit = exec->pause_at;
     return ERR_OK;
@@ -236,6 +240,7 @@ ErrCode executor_tick_slow(PlanExecutor *exec, Error *err) {
 
 static ErrCode yield(PlanExecutor *exec, Error *err) {
     CollAccess *access = exec->access;
+    exec->yielded_at = exec->ticks;
     executor_save(exec);
     TRY(access_yield(access, err));
     return executor_restore(exec, access, err);

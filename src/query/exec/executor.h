@@ -24,6 +24,14 @@ typedef struct PlanTrial {
     bool is_failed;
 } PlanTrial;
 
+/* Settings by which plans are tried and run; 0: the default, where there is one. */
+typedef struct PlanKnobs {
+    int64_t yield_period_us;
+    uint32_t yield_ticks;   /* keys and documents after which to yield in any case; 0: no number */
+    uint32_t trial_works;   /* of each candidate */
+    uint32_t trial_results; /* that end a trial */
+} PlanKnobs;
+
 struct PlanExecutor {
     Arena arena;
     Ns ns;
@@ -60,7 +68,8 @@ struct PlanExecutor {
     uint64_t tick_limit; /* when to take the slow path: for a yield, or for pause_at */
     uint64_t pause_at;   /* UINT64_MAX: never */
     int64_t last_yield_us;
-    int64_t yield_period_us;
+    PlanKnobs knobs;
+    uint64_t yielded_at; /* ticks */
     /* What is known of the last row, once it was collected: by the projection that may read it, or
      * else by who takes the rows. */
     Doc row_meta;
