@@ -29,6 +29,8 @@ export const ROUTER_SUITE = {
     admin: [
         leftOut('serverStatus has the sections monitors read', OF_NODES),
         leftOut('serverStatus counts operations and leaves out', OF_NODES),
+        leftOut('serverStatus leaves out the counters', OF_NODES),
+        leftOut('serverStatus tells how many plans', OF_NODES),
         leftOut('connectionStatus, whatsmyuri, getCmdLineOpts and ping', OF_NODES),
         leftOut('listCommands describes every command', NOT_OF_MONGOS),
         leftOut('DUR-5: validate finds a healthy collection valid', PER_SHARD),
