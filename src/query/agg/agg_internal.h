@@ -340,5 +340,6 @@ extern const AggStageClass AGG_WINDOW;
 Str agg_window_key(const AggStage *stage);
 /* Does it write to the path, below it or around it? */
 bool agg_window_sets(const AggStage *stage, Str dotted);
-/* The expression that a $group's _id is; NULL: it is a document around one. */
-const Expr *agg_group_id(const AggStage *stage);
+/* The field of the input that every document of a $group has at the path, which is _id or a field
+ * of it; empty: none. */
+Str agg_group_source(const AggStage *stage, Str dotted);

@@ -67,6 +67,15 @@ TEST(pipelines_are_rewritten_to_do_less) {
         {"[{'$group':{'_id':'$a','n':{'$sum':1}}},{'$match':{'_id':{'$gt':1},'n':2}}]",
          "[{'$match':{'a':{'$gt':1}}},{'$group':{'_id':'$a','n':{'$sum':{'$const':1}}}},"
          "{'$match':{'n':{'$eq':2}}}]"},
+        {"[{'$group':{'_id':{'x':'$a','y':'$b.c'}}},{'$match':{'_id.x':{'$gt':1},'_id.y':2}}]",
+         "[{'$match':{'a':{'$gt':1}}},{'$group':{'_id':{'x':'$a','y':'$b.c'}}},"
+         "{'$match':{'_id.y':{'$eq':2}}}]"},
+        {"[{'$group':{'_id':{'x':'$a'}}},{'$project':{'m':'$_id.x'}},{'$project':{'n':'$m'}},"
+         "{'$match':{'n':2}}]",
+         "[{'$match':{'a':{'$eq':2}}},{'$group':{'_id':{'x':'$a'}}},"
+         "{'$project':{'_id':true,'m':'$_id.x'}},{'$project':{'_id':true,'n':'$m'}}]"},
+        {"[{'$project':{'m':'$_id.x'}},{'$match':{'m':2}}]",
+         "[{'$project':{'_id':true,'m':'$_id.x'}},{'$match':{'m':{'$eq':2}}}]"},
         {"[{'$group':{'_id':'$a.b'}},{'$match':{'_id':1}}]",
          "[{'$group':{'_id':'$a.b'}},{'$match':{'_id':{'$eq':1}}}]"},
         {"[{'$group':{'_id':'$a'}},{'$match':{'_id':{'$exists':true}}}]",

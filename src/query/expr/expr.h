@@ -108,6 +108,9 @@ bool expr_is_literal(const Expr *expr, Value *ret_value);
 /* The path of an expression that is only a field of the root document; NULL for others. */
 const FieldPath *expr_field_path(const Expr *expr);
 
+/* The expression of one field, if this one makes a document of expressions; else NULL. */
+const Expr *expr_object_field(const Expr *expr, Str name);
+
 /* The value at the path by this language's rules: arrays of documents in its middle give arrays,
  * numbers are names of fields. */
 ErrCode expr_eval_path(const FieldPath *path, Doc doc, Arena *scratch, Value *ret_value, Error *err)

@@ -184,16 +184,14 @@ bool project_preserves_path(const Projection *projection, Str dotted) {
     return false; /* something below the path changes */
 }
 
-Str project_renamed_field(const Projection *projection, Str field) {
+Str project_renamed_path(const Projection *projection, Str field) {
     const ProjectNode *root = &projection->root;
     for (uint32_t i = 0; i < root->child_count; i++) {
         const ProjectNode *child = root->children[i];
         if (child->kind != NODE_EXPR || child->is_meta || !str_equal(child->name.name, field))
             continue;
         const FieldPath *path = expr_field_path(child->expr);
-        /* A longer path, through arrays, has another meaning in filters. */
-        if (path != NULL && path->count == 1 && path->parts[0].index < 0)
-            return path->dotted;
+        return path != NULL && !has_numeric_part(path->dotted) ? path->dotted : STR("");
     }
     return STR("");
 }

@@ -71,9 +71,9 @@ bool project_add_paths(const Projection *projection, PathSet *set);
 /* Does the output have the same at this path as the input, for every input? */
 bool project_preserves_path(const Projection *projection, Str dotted);
 
-/* The field of the input that the output has, whole and for every input, under the name `field`;
- * empty: none that is known of. */
-Str project_renamed_field(const Projection *projection, Str field);
+/* The path in the input, without numbers, whose value the output has, whole and for every input,
+ * under the name `field`; empty: none that is known of. */
+Str project_renamed_path(const Projection *projection, Str field);
 
 /* The specification as given. */
 Doc project_spec(const Projection *projection);
