@@ -48,8 +48,8 @@ TXT
 
 ## Also refused by name
 
-- `$meta` other than `sortKey` and `recordId`; in pipelines also those, but in the first `$project` or `$addFields` behind `$match`, `$sort`,
-  `$skip` and `$limit`; `encrypt` in `$jsonSchema`.
+- `$meta` other than `sortKey` (without a collation), `recordId` and `indexKey`; these also behind `$setWindowFields` and `$densify`,
+  in `$match` and where a router merges.
 - Indexes: text, geo, columnstore.
 - `create`: time series, `encryptedFields`.
 - `$changeStream`: `showMigrationEvents`, `allowToRunOnConfigDB`, `allowToRunOnSystemNS`.

@@ -90,7 +90,7 @@ const char *log_thread_name(void) {
 ErrCode log_open_file(const char *path, bool is_append, Error *err) {
     pthread_once(&sink.once, sink_init);
     int fd = open(
-        path, O_WRONLY | O_CREAT | O_CLOEXEC | (is_append ? O_APPEND : O_TRUNC | O_APPEND), 0600);
+        path, O_WRONLY | O_CREAT | O_CLOEXEC | (is_append ? O_APPEND : O_TRUNC | O_APPEND), 0666);
     if (fd < 0)
         return error_set(err, ERR_FILE_NOT_OPEN, "could not open log file \"%s\": %s", path,
                          strerror(errno));

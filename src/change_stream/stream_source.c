@@ -456,8 +456,8 @@ static ErrCode parse_stages(StreamSource *source, Doc stages, const StreamOption
         .now_ms = options->now_ms,
         .collator = options->collator,
     };
-    return pipeline_exec_new(source->pipeline, (DocSource){source, pull_event}, &exec,
-                             &source->exec, err);
+    return pipeline_exec_new(source->pipeline, (DocSource){.arg = source, .next = pull_event},
+                             &exec, &source->exec, err);
 }
 
 /* The oplog must still hold the time where the stream begins. One that was never trimmed begins

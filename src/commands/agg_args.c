@@ -1,19 +1,28 @@
 #include "commands/agg_args.h"
 
 #include "base/clock.h"
+#include "commands/core/command_service.h"
+#include "commands/core/top.h"
 #include "commands/view_query.h"
 #include "commands/write_on_primary.h"
 #include "params/params.h"
 #include "query/agg/foreign_names.h"
 #include "query/agg/pipeline.h"
 
+/* For `top`: collections that $lookup and its kin read were used as the command's own was. */
+static void note_use(OpCtx *op, const Ns *ns, int64_t duration_us) {
+    top_count(command_top(op->service), ns->text,
+              &(TopOp){.latency = LATENCY_READS, .duration_us = duration_us});
+}
+
 void agg_options_defaults(CommandCtx *ctx, AggOptions *options) {
+    options->note_use = note_use;
     options->stage_memory_bytes = (size_t)param_i64(ctx->service, PARAM_GROUP_MEMORY_BYTES_MAX);
     options->window_memory_bytes = (size_t)param_i64(ctx->service, PARAM_WINDOW_MEMORY_BYTES_MAX);
     options->densify_docs_max = (uint64_t)param_i64(ctx->service, PARAM_DENSIFY_DOCS_MAX);
     options->densify_memory_bytes = (size_t)param_i64(ctx->service, PARAM_DENSIFY_MEMORY_BYTES_MAX);
     options->sort_memory_bytes = (size_t)param_i64(ctx->service, PARAM_SORT_MEMORY_BYTES_MAX);
-    options->yield_period_us = param_i64(ctx->service, PARAM_YIELD_PERIOD_MS) * 1000;
+    options->knobs = plan_knobs(ctx->service);
     options->spill_dir =
         param_bool(ctx->service, PARAM_ALLOW_DISK_USE_BY_DEFAULT) ? spill_dir(ctx) : NULL;
     options->is_scan_deprioritized = param_bool(ctx->service, PARAM_DEPRIORITIZE_SCANS);

@@ -91,7 +91,7 @@ static ErrCode open_listing(const AggSource *base, DocSource *ret_docs, Error *e
     arena_init(&listing->arena, ARENA_CHUNK_SIZE_DEFAULT);
     listing->ctx = source->ctx;
     listing->spec = source->spec;
-    *ret_docs = (DocSource){listing, next_doc};
+    *ret_docs = (DocSource){.arg = listing, .next = next_doc};
     ErrCode rc = source->kind->list(listing, err);
     if (rc != ERR_OK)
         close_listing(base, *ret_docs);

@@ -4,6 +4,7 @@
 #include "commands/sessions.h"
 #include "commands/write_reply.h"
 #include "query/write/modify.h"
+#include "query/expr/doc_meta.h"
 #include "query/project/project.h"
 #include "request/write_requests.h"
 #include "txn/retryable.h"
@@ -38,7 +39,7 @@ static ErrCode check_fields(CommandCtx *ctx, const FindAndModifyRequest *request
     ImageFields fields;
     TRY(parse_fields(ctx, request, query, query->collator, &fields, err));
     uint32_t needed = project_needed_meta(fields.projection);
-    if ((needed >> PROJECT_META_SORT_KEY & 1) != 0)
+    if (doc_meta_has(needed, DOC_META_SORT_KEY))
         return error_set(err, ERR_BAD_VALUE,
                          "findAndModify cannot show $meta 'sortKey': it returns one document");
     if (needed != 0)

@@ -2,7 +2,8 @@
  * cmd_server_status.c - serverStatus: counters of the whole server, in sections.
  *
  * A section is a row of SECTIONS. {serverStatus: 1, metrics: 0} leaves one out, {serverStatus: 1,
- * x: 1} puts in one that is not shown by default.
+ * x: 1} puts in one that is not shown by default; {metrics: {document: {deleted: false}}} leaves
+ * out counters of that section.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -32,6 +33,7 @@
 #include "sharding/shard/shard_state.h"
 #include "storage/engine.h"
 #include "preimages/purger.h"
+#include "query/plan/plan_cache.h"
 #include "ttl/ttl.h"
 #include "session_refresh/txn_expiry.h"
 #include "txn/session_cache.h"
@@ -241,6 +243,9 @@ static void build_query_metrics(StatusCtx *s) {
     size_t query = build_open_doc(s->b, "query");
     build_options(s, "");
     if (s->service->role != ROLE_ROUTER) {
+        PlanCacheTotals plans = plan_cache_totals();
+        build_i64(s->b, "planCacheTotalQueryShapes", plans.count);
+        build_i64(s->b, "planCacheTotalSizeEstimateBytes", plans.bytes);
         build_i64(s->b, "updateDeleteManyDocumentsMaxCount", count_of(&stats->many_docs_most));
         build_i64(s->b, "updateDeleteManyDocumentsTotalCount", count_of(&stats->many_docs));
         build_i64(s->b, "updateDeleteManyDurationMaxMs", count_of(&stats->many_us_most) / 1000);
@@ -769,8 +774,41 @@ static bool has_section(const ServiceCtx *service, const StatusSection *section)
     return false;
 }
 
+/* All fields but those for which `wish` has false, at whatever depth. */
+static ErrCode copy_wished(DocBuilder *b, Doc all, Doc wish, Error *err) {
+    DocIter iter = doc_iter(all);
+    for (Elem elem; doc_iter_next(&iter, &elem);) {
+        Elem wished = doc_get(wish, elem_name_str(elem));
+        bool is_inner = elem_type(wished) == BT_DOC && elem_type(elem) == BT_DOC;
+        if (elem_is_present(wished) && !is_inner && elem_type(wished) != BT_BOOL)
+            return error_set(err, ERR_INVALID_BSON_TYPE,
+                             "serverStatus: '%s' has to be a boolean, not %s", elem_name(elem),
+                             bson_type_name(elem_type(wished)));
+        if (is_inner) {
+            size_t opened = build_open_doc(b, elem_name(elem));
+            TRY(copy_wished(b, elem_doc(elem), elem_doc(wished), err));
+            build_close(b, opened);
+        } else if (!elem_is_present(wished) || elem_bool(wished)) {
+            build_elem(b, elem);
+        }
+    }
+    return ERR_OK;
+}
+
+static ErrCode build_with_gaps(StatusCtx *s, const StatusSection *section, Error *err) {
+    DocBuilder *reply = s->b;
+    DocBuilder all = doc_builder_in_arena_sized(&s->op->arena, 16 * 1024);
+    s->b = &all;
+    section->build(s);
+    s->b = reply;
+    size_t opened = build_open_doc(reply, section->name);
+    TRY(copy_wished(reply, doc_builder_end(&all), elem_doc(s->wish), err));
+    build_close(reply, opened);
+    return ERR_OK;
+}
+
 static ErrCode server_status_run(CommandCtx *ctx, void *request, Error *err) {
-    (void)request, (void)err;
+    (void)request;
     StatusCtx s = {.service = ctx->service, .op = ctx->op, .b = ctx->reply};
     read_counters(&s);
     const ServerSetup *setup = server_setup(ctx->service);
@@ -794,8 +832,13 @@ static ErrCode server_status_run(CommandCtx *ctx, void *request, Error *err) {
                                               : (section->is_default || is_all) && !is_none;
         if (!is_shown)
             continue;
-        size_t opened = build_open_doc(b, section->name);
         s.wish = wish;
+        bool has_gaps = section->build == build_metrics && elem_type(wish) == BT_DOC;
+        if (UNLIKELY(has_gaps)) {
+            TRY(build_with_gaps(&s, section, err));
+            continue;
+        }
+        size_t opened = build_open_doc(b, section->name);
         section->build(&s);
         build_close(b, opened);
     }

@@ -18,6 +18,8 @@ ErrCode request_ref_ns(const CommandCtx *ctx, const CollRef *coll, Ns *ret_ns, E
 /* Where sorts put what does not fit in memory. In the operation's arena. */
 const char *spill_dir(const CommandCtx *ctx);
 
+/* Settings of the server by which plans are tried and run. */
+PlanKnobs plan_knobs(const ServiceCtx *service);
 /* Settings of the server that a query needs. */
 void query_spec_defaults(const CommandCtx *ctx, QuerySpec *spec);
 

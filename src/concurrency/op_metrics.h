@@ -29,9 +29,11 @@ typedef struct OpMetrics {
     int64_t cursor_id;
     int64_t lock_acquired[4]; /* by mode: IS, IX, S, X; of database and collection locks */
     uint32_t check_count;     /* calls of op_check_interrupt */
-    /* Of a plan that was remembered and found nothing for long, so that all were tried again. */
+    /* Of a plan that was remembered and failed or found nothing for long, so that all were tried
+     * again. */
     int64_t replan_works_expected;
-    int64_t replan_works; /* 0: there was none */
+    int64_t replan_works;     /* 0: there was none */
+    const char *replan_error; /* as it failed, in the operation's arena; NULL: it did not */
     bool has_sort_stage;
     bool is_from_trial; /* its plan won a trial of several */
     bool used_disk;
@@ -40,14 +42,18 @@ typedef struct OpMetrics {
 } OpMetrics;
 
 enum {
-    REPLAN_REASON_SIZE = 160,
+    REPLAN_REASON_SIZE = 320,
 };
 
 /* As the profiler and the slow log tell it. */
 static inline const char *op_replan_reason(const OpMetrics *m, char text[REPLAN_REASON_SIZE]) {
-    snprintf(text, REPLAN_REASON_SIZE,
-             "cached plan was less efficient than expected: no result after %lld works, where its "
-             "trial had taken %lld",
-             (long long)m->replan_works, (long long)m->replan_works_expected);
+    if (m->replan_error != NULL)
+        snprintf(text, REPLAN_REASON_SIZE, "cached plan returned: %s", m->replan_error);
+    else
+        snprintf(
+            text, REPLAN_REASON_SIZE,
+            "cached plan was less efficient than expected: no result after %lld works, where its "
+            "trial had taken %lld",
+            (long long)m->replan_works, (long long)m->replan_works_expected);
     return text;
 }

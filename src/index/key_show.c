@@ -60,3 +60,10 @@ static void build_hex(DocBuilder *b, Str name, Str bytes) {
     }
     *at = '\0';
 }
+
+void build_record_id(DocBuilder *b, const char *name, RecordId rid) {
+    if (rid.str != NULL)
+        build_binary(b, name, /* subtype= */ 0, rid.str, rid.str_size);
+    else
+        build_i64(b, name, rid.num);
+}

@@ -10,3 +10,6 @@
  * `has_paths`, under empty names. Strings of an index with a collation are sort keys and no text:
  * they are shown in hexadecimal. A damaged key appends nothing. */
 void build_key_values(DocBuilder *b, const IndexDesc *index, IndexKey key, bool has_paths);
+
+/* A record id as commands show it: a number, or the bytes of a clustered collection's. */
+void build_record_id(DocBuilder *b, const char *name, RecordId rid);

@@ -100,13 +100,6 @@ static void build_texts(DocBuilder *b, const char *name, const TextList *list) {
     build_close(b, opened);
 }
 
-static void build_record_id(DocBuilder *b, const char *name, RecordId rid) {
-    if (rid.str != NULL)
-        build_binary(b, name, 0, rid.str, rid.str_size);
-    else
-        build_i64(b, name, rid.num);
-}
-
 static void build_suspects(Validation *v, DocBuilder *b, const char *name, bool is_missing) {
     size_t opened = build_open_array(b, name);
     uint32_t count = 0;

@@ -594,7 +594,7 @@ static ErrCode open_foreign(void *arg, Str coll, Doc stages, Doc let_values, Doc
     ErrCode rc = open_child(parent, &ctx, coll, stages, let_values, &source, err);
     arena_rewind(&ctx.op->arena, mark);
     if (rc == ERR_OK)
-        *ret_docs = (DocSource){source, pull};
+        *ret_docs = (DocSource){.arg = source, .next = pull};
     return rc;
 }
 

@@ -154,7 +154,7 @@ static ErrCode open_distribution(const AggSource *base, DocSource *ret_docs, Err
     Distribution *run = NEW(Distribution);
     run->op = source->op;
     arena_init(&run->arena, ARENA_CHUNK_SIZE_DEFAULT);
-    *ret_docs = (DocSource){run, next_collection};
+    *ret_docs = (DocSource){.arg = run, .next = next_collection};
     ConfigQuery query = {.coll = "collections", .filter = DOC_EMPTY, .sort = DOC_NONE};
     ErrCode rc = config_each(op->service->cluster, op, &query, add_name, run, err);
     if (rc != ERR_OK) {

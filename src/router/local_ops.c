@@ -72,7 +72,7 @@ static ErrCode open_rows(const AggSource *base, DocSource *ret_docs, Error *err)
     ServiceCtx *service = (*source->op)->service;
     OpRows *rows = NEW(OpRows);
     arena_init(&rows->arena, ARENA_CHUNK_SIZE_DEFAULT);
-    *ret_docs = (DocSource){rows, next_row};
+    *ret_docs = (DocSource){.arg = rows, .next = next_row};
     ErrCode rc = ERR_OK;
     if (source->is_of_sessions && !source->is_empty)
         rc = service->op_listing->for_each_session(service, add_row, rows, err);

@@ -162,7 +162,7 @@ ErrCode merge_cursor_open(CommandCtx *ctx, ShardCalls *calls, const MergeOptions
     if (options->is_sorted) {
         DocSource *sources = ARENA_ARRAY(cmd_arena(ctx), DocSource, merge->count + 1);
         for (uint32_t i = 0; i < merge->count; i++)
-            sources[i] = (DocSource){&merge->remotes[i], remote_next};
+            sources[i] = (DocSource){.arg = &merge->remotes[i], .next = remote_next};
         merge->sorted = sorted_merge_new(sources, merge->count);
     }
     *ret_cursor = merge;
@@ -257,7 +257,7 @@ static ErrCode next_limited(void *arg, bool *ret_found, Doc *ret_doc, Error *err
 }
 
 DocSource merge_cursor_docs(MergeCursor *merge) {
-    return (DocSource){merge, next_limited};
+    return (DocSource){.arg = merge, .next = next_limited};
 }
 
 /* ---- getMore ---- */

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
@@ -178,6 +179,26 @@ static ErrCode set_parameters(Process *process, Error *err) {
     return ERR_OK;
 }
 
+/* Data, logs and journals are nobody else's business unless it is said otherwise. */
+static ErrCode set_umask(const Process *process, Error *err) {
+    const ServiceCtx *service = &process->service;
+    int64_t digits = param_i64(service, PARAM_PROCESS_UMASK);
+    if (param_bool(service, PARAM_HONOR_SYSTEM_UMASK)) {
+        if (digits != (int64_t)param_spec(PARAM_PROCESS_UMASK)->initial)
+            return error_set(err, ERR_BAD_VALUE,
+                             "processUmask has no meaning with honorSystemUmask=true: give one");
+        return ERR_OK;
+    }
+    mode_t mask = 0;
+    for (int64_t place = 1; digits > 0; digits /= 10, place *= 8) {
+        if (digits % 10 > 7)
+            return error_set(err, ERR_BAD_VALUE, "processUmask has to be octal digits");
+        mask += (mode_t)(digits % 10 * place);
+    }
+    umask(mask);
+    return ERR_OK;
+}
+
 static ErrCode add_address(Process *process, const char *address, Error *err) {
     if (process->address_count == BIND_ADDRESSES_MAX)
         return error_set(err, ERR_BAD_VALUE, "more than %d addresses in --bind_ip",
@@ -241,6 +262,7 @@ static ErrCode read_network_options(Process *process, Error *err) {
 static ErrCode prepare(Process *process, const char *process_name, Error *err) {
     TRY(signals_open(&process->signals, err));
     TRY(set_parameters(process, err));
+    TRY(set_umask(process, err));
     TRY(fill_setup(process, process_name, err));
     return read_network_options(process, err);
 }

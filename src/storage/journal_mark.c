@@ -129,7 +129,7 @@ void journal_mark_write(JournalMark *mark) {
     MarkOnDisk disk = {.magic = MARK_MAGIC, .file = place.file, .offset = place.offset};
     disk.checksum = crc32c(&disk, CHECKED_BYTES);
     if (mark->fd < 0)
-        mark->fd = open(mark->path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+        mark->fd = open(mark->path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
     /* A missing mark loses no data: damage to the journal would only be harder to detect. So a
      * failure is logged once and does not stop the flush. */
     if (mark->fd >= 0 && pwrite(mark->fd, &disk, MARK_BYTES, 0) == MARK_BYTES) {

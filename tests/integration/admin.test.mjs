@@ -156,6 +156,31 @@ test('serverStatus has the sections monitors read', async () => {
     assert.equal(Number(reply.pid), node.server.pid);
 });
 
+test('serverStatus leaves out the counters that are not wanted', async () => {
+    const metrics = async (wish) => (await admin({ serverStatus: 1, metrics: wish })).metrics;
+    const all = await metrics(1);
+    assert.ok('deleted' in all.document && 'inserted' in all.document);
+    const few = await metrics({ document: { deleted: false, inserted: true }, commands: false });
+    assert.ok(!('deleted' in few.document) && 'inserted' in few.document && !('commands' in few) && 'cursor' in few);
+    for (const wish of [{ document: 'no' }, { document: { deleted: 'no' } }, { document: { deleted: { x: 1 } } }])
+        await fails(metrics(wish), 357);
+});
+
+test('serverStatus tells how many plans are remembered', async () => {
+    const plans = async () => {
+        const { planCacheTotalQueryShapes, planCacheTotalSizeEstimateBytes } = (await admin({ serverStatus: 1 })).metrics.query;
+        return [planCacheTotalQueryShapes, planCacheTotalSizeEstimateBytes];
+    };
+    const c = await node.collection([{ a: 1, b: 1 }]);
+    await c.createIndexes([{ key: { a: 1 } }, { key: { b: 1 } }]);
+    const [count, bytes] = await plans();
+    await c.findOne({ a: 1, b: 1 });
+    const [row] = await c.aggregate([{ $planCacheStats: {} }]).toArray();
+    assert.deepEqual(await plans(), [count + 1, bytes + row.estimatedSizeBytes]);
+    await c.drop();
+    await waitFor(async () => (await plans())[0] === count, { what: 'the entries of a dropped collection are gone' });
+});
+
 test('serverStatus counts operations and leaves out sections on request', async () => {
     const counters = async () => (await admin({ serverStatus: 1 })).opcounters;
     const before = await counters();
@@ -482,6 +507,15 @@ test('MET-1: the profiler records what it is told to', async () => {
         (await db.listCollections({ name: 'system.profile' }).toArray())[0].options.capped,
         true,
     );
+});
+
+test('top counts collections that a $lookup reads', async () => {
+    const c = await node.collection([{ _id: 1 }, { _id: 2 }]);
+    const from = await node.collection([{ _id: 1 }]);
+    const counted = async () => (await admin({ top: 1 })).totals[`test.${from.collectionName}`].commands.count;
+    const before = await counted();
+    await c.aggregate([{ $lookup: { from: from.collectionName, localField: '_id', foreignField: '_id', as: 'l' } }]).toArray();
+    assert.equal((await counted()) - before, 3, 'once for the command, once for each document that it looks up');
 });
 
 test('top counts time by collection', async () => {

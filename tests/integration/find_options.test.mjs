@@ -340,7 +340,7 @@ test('notablescan refuses collection scans only', async () => {
     }
 });
 
-test('$meta shows the same in the first projection of a pipeline, and is refused in others', async () => {
+test('$meta shows in a pipeline what is known of the documents at its beginning', async () => {
     const c = await node.collection([
         { _id: 1, a: 2, b: 'x' },
         { _id: 2, a: 1, b: 'y' },
@@ -360,10 +360,42 @@ test('$meta shows the same in the first projection of a pipeline, and is refused
     }
     assert.equal((await run({ $match: { _id: 2 } }, { $project: { r: { $meta: 'recordId' } } }))[0].r, 2);
     assert.deepEqual(await run({ $sort: { a: 1 } }, { $group: { _id: '$a' } }, { $sort: { _id: 1 } }), [{ _id: 1 }, { _id: 2 }]);
-    await fails(run({ $group: { _id: '$a' } }, { $project: { key } }), 238);
-    await fails(run({ $facet: { f: [{ $project: { key } }] } }), 238);
     await fails(run({ $project: { k: { $meta: 'textScore' } } }), 40218);
-    await fails(c.updateOne({}, [{ $set: { key } }]), 238);
+    await fails(run({ $addFields: { k: { $add: [1, { $meta: 'textScore' }] } } }), 40218);
+});
+
+test('$meta follows documents through the stages of a pipeline', async () => {
+    const c = await node.collection([
+        { _id: 1, a: 2, n: [10, 20] },
+        { _id: 2, a: 1, n: [30] },
+    ]);
+    await c.createIndex({ a: 1 });
+    const key = { $meta: 'sortKey' };
+    const r = { $meta: 'recordId' };
+    const run = (...stages) => c.aggregate(stages).toArray();
+    const cases = [
+        ['$unwind', [{ $sort: { a: 1 } }, { $unwind: '$n' }, { $project: { _id: 0, n: 1, key, r } }], [[30, [1], 2], [10, [2], 1], [20, [2], 1]]],
+        ['a later $sort', [{ $unwind: '$n' }, { $sort: { n: -1 } }, { $project: { _id: 0, n: 1, key, r } }], [[30, [30], 2], [20, [20], 1], [10, [10], 1]]],
+        ['the last of two sorts', [{ $sort: { a: 1 } }, { $limit: 2 }, { $sort: { _id: 1 } }, { $project: { _id: 1, key, r } }], [[1, [1], 1], [2, [2], 2]]],
+        ['$replaceRoot and $redact', [{ $sort: { a: -1 } }, { $redact: '$$KEEP' }, { $replaceRoot: { newRoot: { x: key } } }, { $addFields: { r } }], [[[2], 1], [[1], 2]]],
+        ['expressions', [{ $sort: { a: 1 } }, { $addFields: { k: { $add: [{ $first: key }, 100] } } }, { $project: { _id: 0, k: 1 } }], [[101], [102]]],
+        ['accumulators', [{ $sort: { a: 1 } }, { $group: { _id: null, keys: { $push: key }, ids: { $push: r } } }], [[null, [[1], [2]], [2, 1]]]],
+        ['nothing behind $group', [{ $sort: { a: 1 } }, { $group: { _id: '$a' } }, { $sort: { _id: 1 } }, { $project: { _id: 1, r } }], [[1], [2]]],
+        ['$facet', [{ $sort: { a: 1 } }, { $facet: { f: [{ $project: { _id: 1, key } }] } }], [[[{ _id: 2, key: [1] }, { _id: 1, key: [2] }]]]],
+        ['$lookup', [{ $sort: { a: 1 } }, { $lookup: { from: c.collectionName, localField: '_id', foreignField: '_id', as: 'l' } }, { $project: { _id: 1, key, r } }], [[2, [1], 2], [1, [2], 1]]],
+        ['$unionWith', [{ $sort: { a: 1 } }, { $unionWith: c.collectionName }, { $sort: { _id: 1 } }, { $project: { _id: 1, r } }], [[1, 1], [1], [2, 2], [2]]],
+        ['$sample', [{ $sample: { size: 5 } }, { $project: { _id: 1, r } }, { $sort: { _id: 1 } }], [[1, 1], [2, 2]]],
+    ];
+    for (const [what, stages, expected] of cases)
+        assert.deepEqual((await run(...stages)).map((row) => Object.values(row)), expected, what);
+    const keys = (...stages) => c.aggregate(stages, { hint: { a: 1 } }).toArray();
+    assert.deepEqual(await keys({ $project: { _id: 1, k: { $meta: 'indexKey' } } }), [{ _id: 2, k: { a: 1 } }, { _id: 1, k: { a: 2 } }]);
+    assert.deepEqual(await keys({ $sort: { n: -1 } }, { $project: { _id: 1, k: { $meta: 'indexKey' } } }), [{ _id: 2, k: { a: 1 } }, { _id: 1, k: { a: 2 } }]);
+    assert.deepEqual(await run({ $match: { _id: 1 } }, { $project: { _id: 1, k: { $meta: 'indexKey' } } }), [{ _id: 1 }], 'no index was scanned');
+    await fails(run({ $setWindowFields: { output: { s: { $sum: '$a' } } } }, { $project: { r } }), 238);
+    await fails(run({ $match: { $expr: { $eq: [r, 1] } } }), 238);
+    await c.updateOne({ _id: 1 }, [{ $set: { r } }]);
+    assert.equal((await c.findOne({ _id: 1 })).r, undefined, 'of a document to be updated nothing is known');
 });
 
 test('$meta shows the sort key and the record id, and refuses what there is not', async () => {
@@ -384,7 +416,11 @@ test('$meta shows the sort key and the record id, and refuses what there is not'
     const project = (projection) => c.find({}, { projection }).toArray();
     await fails(project({ k: { $meta: 'sortKey' } }), 2);
     await fails(project({ k: { $meta: 'textScore' } }), 40218);
-    await fails(project({ k: { $meta: 'indexKey' } }), 238);
+    const keys = (options) => c.find({ a: { $gte: 1 } }, { projection: { _id: 1, k: { $meta: 'indexKey' } }, ...options }).toArray();
+    assert.deepEqual(await keys({}), [{ _id: 1 }, { _id: 2 }], 'without an index there is no key');
+    await c.createIndex({ a: 1 });
+    assert.deepEqual(await keys({ hint: 'a_1' }), [{ _id: 1, k: { a: 1 } }, { _id: 2, k: { a: 2 } }]);
+    assert.deepEqual(await keys({ hint: 'a_1', sort: { b: -1 } }), [{ _id: 2, k: { a: 2 } }, { _id: 1, k: { a: 1 } }], 'behind a sort, too');
     await fails(project({ k: { $meta: 'nonsense' } }), 17308);
     await fails(
         c

@@ -9,7 +9,7 @@ import { useServer } from '../lib/fixture.mjs';
 let c;
 let db;
 
-useServer(
+const node = useServer(
     {},
     {
         prepare: async (node) => {
@@ -336,6 +336,71 @@ test('QRY-1: an index with arrays gives the order of a sort, unless conditions l
     const grouped = async (pipeline, hint) => (await d.aggregate([...pipeline, { $sort: { _id: 1 } }], { hint }).toArray());
     for (const pipeline of [first, last])
         assert.deepEqual(await grouped(pipeline, { x: 1, a: 1 }), await grouped(pipeline, { $natural: 1 }));
+});
+
+test('a remembered plan that needs too much memory for a sort gives way to another, and the trial says which failed', async () => {
+    const db = node.client.db('replanned_sorts');
+    const c = db.collection('c');
+    await c.createIndexes([{ key: { x: 1 } }, { key: { y: 1 } }]);
+    await c.insertMany(Array.from({ length: 40 }, (_, y) => ({ x: 7, y })));
+    await c.insertOne({ x: 5, y: 1 });
+    const set = (internalQueryMaxBlockingSortMemoryUsageBytes, allowDiskUseByDefault) =>
+        node.admin.command({ setParameter: 1, internalQueryMaxBlockingSortMemoryUsageBytes, allowDiskUseByDefault });
+    const sorted = (x) => c.find({ x }).sort({ y: 1 }).toArray();
+    const cached = async () => (await c.aggregate([{ $planCacheStats: {} }]).toArray())[0];
+    try {
+        await set(400, false);
+        for (let i = 0; i < 2; i++) assert.equal((await sorted(5)).length, 1);
+        const { isActive, cachedPlan } = await cached();
+        assert.deepEqual([isActive, cachedPlan.stage], [true, 'SORT'], 'one document is sorted sooner than forty are looked at');
+        await db.command({ profile: 2, slowms: 0 });
+        assert.equal((await sorted(7)).length, 40);
+        const [row] = await db.collection('system.profile').find({ replanned: true }).toArray();
+        assert.match(row.replanReason, /^cached plan returned: QueryExceededMemoryLimitNoDiskUseAllowed: Sort exceeded memory limit of 400 bytes/);
+        await node.server.waitLog(({ msg, attr }) => msg === 'Slow query' && attr.replanned && attr.queryHash === row.queryHash && attr.planCacheKey === row.planCacheKey);
+        await db.command({ planCacheClear: 'c' });
+        assert.equal((await sorted(7)).length, 40);
+        const { creationExecStats, candidatePlanScores } = await cached();
+        assert.deepEqual(creationExecStats.map(({ failed }) => failed), [undefined, true]);
+        assert.equal(candidatePlanScores[1], 0);
+    } finally {
+        await db.command({ profile: 0, slowms: 100 });
+        await set(100 * 1024 * 1024, true);
+    }
+});
+
+test('parameters say how long plans are tried and how often they let others through', async () => {
+    const set = (parameters) => node.admin.command({ setParameter: 1, ...parameters });
+    const trials = async () => (await c.find({ a: 3, b: { $gte: 0 } }).explain('allPlansExecution')).executionStats.allPlansExecution;
+    const profiled = async (name) => {
+        const own = node.client.db(name);
+        await own.collection('c').insertMany(Array.from({ length: 500 }, (_, i) => ({ i })));
+        await own.command({ profile: 2 });
+        await own.collection('c').find({ i: -1 }).toArray();
+        await own.command({ profile: 0 });
+        return (await own.collection('system.profile').findOne({ op: 'query' })).numYield;
+    };
+    assert.ok((await trials()).some(({ nReturned }) => nReturned > 90));
+    assert.ok((await profiled('knobs_before')) < 100);
+    const before = await node.admin.command({
+        getParameter: 1,
+        internalQueryPlanEvaluationMaxResults: 1,
+        internalQueryPlanEvaluationWorks: 1,
+        internalQueryExecYieldIterations: 1,
+    });
+    delete before.ok;
+    try {
+        await set({ internalQueryPlanEvaluationMaxResults: 7 });
+        assert.ok((await trials()).every(({ nReturned }) => nReturned <= 7));
+        await set({ internalQueryPlanEvaluationMaxResults: before.internalQueryPlanEvaluationMaxResults });
+        await set({ internalQueryPlanEvaluationWorks: 9 });
+        assert.ok((await trials()).every(({ totalKeysExamined, totalDocsExamined }) => totalKeysExamined + totalDocsExamined < 25));
+        await set({ internalQueryExecYieldIterations: 1 });
+        assert.ok((await profiled('knobs_after')) >= 400);
+        await fails(set({ internalQueryPlanEvaluationWorks: 0 }), 2);
+    } finally {
+        for (const [name, value] of Object.entries(before)) await set({ [name]: value });
+    }
 });
 
 test('MET-1: a plan that was remembered and finds nothing for long is replaced, and the profiler says so', async () => {

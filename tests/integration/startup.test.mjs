@@ -6,6 +6,7 @@ import {
     existsSync,
     mkdirSync,
     readFileSync,
+    statSync,
     symlinkSync,
     unlinkSync,
     writeFileSync,
@@ -35,6 +36,28 @@ function newDir() {
     return directory;
 }
 const serve = (...args) => runToEnd(['serve', '--unixSocketPrefix', root, ...args]);
+
+test('files are for their owner alone, unless parameters say otherwise', async () => {
+    const before = process.umask(0o002);
+    try {
+        for (const [args, mode] of [
+            [[], 0o600],
+            [['--setParameter', 'honorSystemUmask=true'], 0o664],
+            [['--setParameter', 'processUmask=027'], 0o640],
+        ]) {
+            const server = await startServer({ args });
+            for (const file of ['WiredTiger', 'WiredTiger.wt', 'journal/WiredTigerLog.0000000001'])
+                assert.equal(statSync(join(server.dbpath, file)).mode & 0o777, mode, `${args} ${file}`);
+            await server.remove();
+        }
+        const { code, stderr } = await serve('--dbpath', newDir(), '--setParameter', 'honorSystemUmask=true', '--setParameter', 'processUmask=022');
+        assert.equal(code, 2);
+        assert.match(stderr, /processUmask/);
+        assert.equal((await serve('--dbpath', newDir(), '--setParameter', 'processUmask=89')).code, 2);
+    } finally {
+        process.umask(before);
+    }
+});
 
 test('OPS-3: a second server on the same directory ends with 100 and says why', async () => {
     const server = await startServer();

@@ -1,5 +1,7 @@
 #include "commands/core/slow_log.h"
 
+#include <stdio.h>
+
 #include "base/log.h"
 #include "base/prng.h"
 #include "bson/json.h"
@@ -7,6 +9,7 @@
 
 enum {
     SLOW_COMMAND_TEXT_MAX = 8 * 1024,
+    HASH_TEXT_SIZE = 9,
 };
 
 /* A counter is written only when it says something. */
@@ -38,6 +41,10 @@ void slow_log_write(CommandCtx *ctx, int64_t duration_us, ErrCode rc, const Erro
     bool is_read = (ctx->spec->flags & CMD_READS) != 0;
     char code_name[32], reason[REPLAN_REASON_SIZE];
     const char *plan = op->desc.plan_summary;
+    bool has_shape = op->desc.has_shape;
+    char query_hash[HASH_TEXT_SIZE], plan_cache_key[HASH_TEXT_SIZE];
+    snprintf(query_hash, sizeof(query_hash), "%08X", op->desc.query_hash);
+    snprintf(plan_cache_key, sizeof(plan_cache_key), "%08X", op->desc.plan_cache_key);
     LOG_INFO(
         LOG_COMMAND, 51803, "Slow query", LOG_STR("type", op->desc.op_type),
         LOG_STR("ns", op->desc.ns),
@@ -45,6 +52,8 @@ void slow_log_write(CommandCtx *ctx, int64_t duration_us, ErrCode rc, const Erro
         is_cut ? LOG_STR("command", command) : LOG_JSON("command", command),
         is_cut ? LOG_BOOL("truncated", true) : (LogAttr){0},
         plan != NULL ? LOG_STR("planSummary", plan) : (LogAttr){0},
+        has_shape ? LOG_STR("queryHash", query_hash) : (LogAttr){0},
+        has_shape ? LOG_STR("planCacheKey", plan_cache_key) : (LogAttr){0},
         counter("cursorid", m->cursor_id),
         is_read ? LOG_I64("keysExamined", m->keys_examined) : (LogAttr){0},
         is_read ? LOG_I64("docsExamined", m->docs_examined) : (LogAttr){0},

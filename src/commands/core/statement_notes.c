@@ -22,6 +22,7 @@ void statement_begin(CommandCtx *ctx) {
     mutex_unlock(&op->mu);
     op->metrics.has_sort_stage = op->metrics.is_from_trial = false; /* of the last one */
     op->metrics.replan_works = 0;
+    op->metrics.replan_error = NULL;
     ctx->notes->start_us = clock_mono_us();
     ctx->notes->before = ctx->op->metrics;
 }
@@ -42,6 +43,7 @@ static OpMetrics metrics_since(const OpMetrics *now, const OpMetrics *before) {
         .yields = now->yields - before->yields,
         .replan_works_expected = now->replan_works_expected,
         .replan_works = now->replan_works,
+        .replan_error = now->replan_error,
         .has_sort_stage = now->has_sort_stage,
         .is_from_trial = now->is_from_trial,
         .used_disk = now->used_disk,

@@ -9,6 +9,7 @@
 #include "base/arena.h"
 #include "base/buffer.h"
 #include "query/agg/pipeline.h"
+#include "query/expr/doc_meta.h"
 #include "query/project/project.h"
 #include "query/sort/sorter.h"
 
@@ -46,6 +47,14 @@ size_t stage_list_open(StageList *list);
  * whole. Sorts and limits go before it, as the layer below can take them over only there. */
 void agg_split_pick_needed(AggSplitter *splitter);
 
+/* What becomes of what is known of documents besides their fields. */
+typedef enum AggMetaFate {
+    AGG_META_LOST, /* the stage keeps documents back and has no place for it: refused behind it */
+    AGG_META_KEPT, /* each document is made of the one that was read last */
+    AGG_META_NOTHING, /* new documents, of which nothing is known */
+    AGG_META_OWN,     /* the stage puts it into AggStageExec.meta */
+} AggMetaFate;
+
 typedef struct AggStageClass {
     const char *name;
     size_t exec_size; /* of the struct that begins with AggStageExec; it starts zeroed */
@@ -65,6 +74,7 @@ typedef struct AggStageClass {
     bool uses_foreign;
     bool is_sink; /* $out, $merge: last, in the outermost pipeline only */
     bool is_kept_outside_facets;
+    AggMetaFate meta;
     AggRuns runs;
     AggMerger merger; /* which nodes the stage can run on when it is not on the shards */
     /* AGG_RUNS_SPLIT: adds both halves. */
@@ -94,6 +104,8 @@ struct AggStageExec {
     const AggExecContext *ctx;
     Arena scratch; /* for the document at hand */
     ExprEvalContext eval;
+    uint32_t needed_meta; /* of the pipeline */
+    Doc meta;             /* of the last document, with AGG_META_OWN */
     Prng prng;
     uint64_t in_count;
     uint64_t out_count;
@@ -107,6 +119,7 @@ struct Pipeline {
     AggStage **stages;
     uint32_t stage_count;
     uint32_t stage_capacity;
+    uint32_t needed_meta;
     uint32_t inner_stages_max; /* of the pipelines that run as a part of it */
     AggSource *source;
     const char *source_name;
@@ -184,6 +197,16 @@ void *agg_add_stage(AggParser *p, const AggStageClass *class, size_t size, Elem 
 
 /* The next document of the stage's input; asks from time to time whether to go on. */
 ErrCode agg_pull(AggStageExec *exec, bool *ret_found, Doc *ret_doc, Error *err) MUST_CHECK;
+
+/* What is known of the document that the stage has pulled last. Fails with ERR_NOT_IMPLEMENTED
+ * where nobody kept it. */
+ErrCode agg_input_meta(const AggStageExec *exec, Doc *ret_meta, Error *err) MUST_CHECK;
+/* A document and what is known of it as one, in the scratch arena: for stages that keep documents
+ * back. And the pair again. */
+Doc agg_pack_meta(AggStageExec *exec, Doc doc, Doc meta);
+Doc agg_unpack_meta(Doc packed, Doc *ret_meta);
+/* The same of the document that was pulled last, which is then the root of expressions. */
+ErrCode agg_pack_input(AggStageExec *exec, Doc *doc, Error *err) MUST_CHECK;
 
 /* Makes `doc` the root of expressions and forgets the last one's scratch memory. */
 static inline void agg_begin_doc(AggStageExec *exec, Doc doc) {
@@ -317,5 +340,6 @@ extern const AggStageClass AGG_WINDOW;
 Str agg_window_key(const AggStage *stage);
 /* Does it write to the path, below it or around it? */
 bool agg_window_sets(const AggStage *stage, Str dotted);
-/* The expression that a $group's _id is; NULL: it is a document around one. */
-const Expr *agg_group_id(const AggStage *stage);
+/* The field of the input that every document of a $group has at the path, which is _id or a field
+ * of it; empty: none. */
+Str agg_group_source(const AggStage *stage, Str dotted);

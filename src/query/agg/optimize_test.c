@@ -67,6 +67,15 @@ TEST(pipelines_are_rewritten_to_do_less) {
         {"[{'$group':{'_id':'$a','n':{'$sum':1}}},{'$match':{'_id':{'$gt':1},'n':2}}]",
          "[{'$match':{'a':{'$gt':1}}},{'$group':{'_id':'$a','n':{'$sum':{'$const':1}}}},"
          "{'$match':{'n':{'$eq':2}}}]"},
+        {"[{'$group':{'_id':{'x':'$a','y':'$b.c'}}},{'$match':{'_id.x':{'$gt':1},'_id.y':2}}]",
+         "[{'$match':{'a':{'$gt':1}}},{'$group':{'_id':{'x':'$a','y':'$b.c'}}},"
+         "{'$match':{'_id.y':{'$eq':2}}}]"},
+        {"[{'$group':{'_id':{'x':'$a'}}},{'$project':{'m':'$_id.x'}},{'$project':{'n':'$m'}},"
+         "{'$match':{'n':2}}]",
+         "[{'$match':{'a':{'$eq':2}}},{'$group':{'_id':{'x':'$a'}}},"
+         "{'$project':{'_id':true,'m':'$_id.x'}},{'$project':{'_id':true,'n':'$m'}}]"},
+        {"[{'$project':{'m':'$_id.x'}},{'$match':{'m':2}}]",
+         "[{'$project':{'_id':true,'m':'$_id.x'}},{'$match':{'m':{'$eq':2}}}]"},
         {"[{'$group':{'_id':'$a.b'}},{'$match':{'_id':1}}]",
          "[{'$group':{'_id':'$a.b'}},{'$match':{'_id':{'$eq':1}}}]"},
         {"[{'$group':{'_id':'$a'}},{'$match':{'_id':{'$exists':true}}}]",
@@ -187,6 +196,12 @@ TEST(the_leading_part_goes_to_the_layer_below) {
         {"[{'$match':{'a':1}},{'$sort':{'b':1}},{'$skip':2},{'$limit':3}]", true, true, 2, 3, 0},
         {"[{'$limit':3},{'$skip':2}]", false, false, 2, 1, 0},
         {"[{'$limit':3},{'$skip':5}]", false, false, 0, 3, 1},
+        {"[{'$sort':{'b':1}},{'$limit':3},{'$skip':5}]", false, true, 5, 0, 0},
+        {"[{'$sort':{'b':1}},{'$skip':{'$numberLong':'9223372036854775800'}},{'$limit':7},"
+         "{'$skip':10},{'$limit':1}]",
+         false, true, 9223372036854775800, 7, 2},
+        {"[{'$skip':1},{'$skip':{'$numberLong':'9223372036854775807'}},{'$skip':3}]", false, false,
+         4, 0, 1},
         {"[{'$skip':2},{'$limit':3},{'$group':{'_id':1}}]", false, false, 2, 3, 1},
         {"[{'$sort':{'b':1}},{'$group':{'_id':1}},{'$limit':1}]", false, true, 0, 0, 2},
         {"[{'$group':{'_id':1}},{'$match':{'a':1}}]", false, false, 0, 0, 2},

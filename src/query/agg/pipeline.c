@@ -47,7 +47,10 @@ ErrCode pipeline_parse(Doc stages, const AggParseContext *ctx, Arena *arena,
         .collator = ctx->expr.collator,
         .expr_hook = expr_match_hook(&pipeline->match_hook),
     };
-    AggParser parser = {.ctx = ctx, .arena = arena, .pipeline = pipeline};
+    AggParseContext *inner = ARENA_NEW(arena, AggParseContext);
+    *inner = *ctx;
+    inner->expr.needed_meta = &pipeline->needed_meta;
+    AggParser parser = {.ctx = inner, .arena = arena, .pipeline = pipeline};
 
     Doc copy = doc_copy(stages, arena);
     uint32_t count = doc_count(copy);
@@ -66,6 +69,8 @@ ErrCode pipeline_parse(Doc stages, const AggParseContext *ctx, Arena *arena,
         return error_set(err, ERR_INVALID_NAMESPACE,
                          "{aggregate: 1} is not valid for an empty pipeline or one that does not "
                          "begin with a stage that makes its own documents");
+    if (ctx->expr.needed_meta != NULL)
+        *ctx->expr.needed_meta |= pipeline->needed_meta;
     *ret_pipeline = pipeline;
     return ERR_OK;
 }
@@ -90,6 +95,10 @@ bool pipeline_uses_foreign(const Pipeline *pipeline) {
 
 bool pipeline_is_writing(const Pipeline *pipeline) {
     return pipeline->stage_count > 0 && pipeline->stages[pipeline->stage_count - 1]->class->is_sink;
+}
+
+uint32_t pipeline_needed_meta(const Pipeline *pipeline) {
+    return pipeline->needed_meta;
 }
 
 uint32_t pipeline_stage_count(const Pipeline *pipeline) {

@@ -45,6 +45,9 @@ typedef struct PipelineExec PipelineExec;
 typedef struct DocSource {
     void *arg;
     ErrCode (*next)(void *arg, bool *ret_found, Doc *ret_doc, Error *err);
+    /* What is known of the last document (query/expr/doc_meta.h); NULL: that is not kept here, and
+     * whoever asks for it is refused. */
+    const Doc *meta;
 } DocSource;
 
 /* A parsed stage that makes documents itself. */
@@ -179,8 +182,9 @@ typedef struct PipelineLeading {
     MatchExpr *match; /* NULL: none */
     Doc match_doc;    /* the filter it was parsed from; DOC_NONE when merged from several */
     const SortPattern *sort;
-    int64_t skip;  /* 0: none */
-    int64_t limit; /* 0: none; applies after skip */
+    int64_t skip;       /* 0: none */
+    int64_t limit;      /* 0: none; applies after skip */
+    int64_t sort_limit; /* of the sort, not less than the skip that follows; 0: none */
 } PipelineLeading;
 
 /* Takes over the leading filter, and the sort, skip and limit that directly follow it: they leave
@@ -188,6 +192,9 @@ typedef struct PipelineLeading {
 void pipeline_split_leading(Pipeline *pipeline, PipelineLeading *ret_leading);
 /* Then takes over an inclusion at the front; NULL: there is none. */
 Projection *pipeline_take_projection(Pipeline *pipeline);
+
+/* The kinds of $meta that the pipeline reads: bits of DocMetaKind. */
+uint32_t pipeline_needed_meta(const Pipeline *pipeline);
 
 /* What the pipeline reads of the documents from its source; is_all when it can show anything. Paths
  * are as written: a number in the path of a filter or sort may mean a position in an array. */

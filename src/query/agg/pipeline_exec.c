@@ -21,6 +21,7 @@ struct PipelineExec {
 };
 
 static ErrCode new_stage(PipelineExec *exec, const AggStage *stage, DocSource input, Error *err);
+static const Doc *meta_behind(const AggStageExec *exec);
 static ErrCode stage_next(void *arg, bool *ret_found, Doc *ret_doc, Error *err);
 static ErrCode array_next(void *arg, bool *ret_found, Doc *ret_doc, Error *err);
 
@@ -34,14 +35,29 @@ ErrCode pipeline_exec_new(const Pipeline *pipeline, DocSource source, const AggE
     if (pipeline->source != NULL) {
         TRY(pipeline->source->open(pipeline->source, &exec->source, err));
         exec->is_source_open = true;
+        exec->source.meta = &DOC_META_NOTHING;
     }
     DocSource input = exec->source;
     for (uint32_t i = 0; i < pipeline->stage_count; i++) {
         TRY(new_stage(exec, pipeline->stages[i], input, err));
-        input = (DocSource){exec->stages[i], stage_next};
+        input = (DocSource){exec->stages[i], stage_next, meta_behind(exec->stages[i])};
     }
     *ret_exec = TAKE_PTR(exec);
     return ERR_OK;
+}
+
+static const Doc *meta_behind(const AggStageExec *exec) {
+    switch (exec->stage->class->meta) {
+    case AGG_META_LOST:
+        return NULL;
+    case AGG_META_KEPT:
+        return exec->input.meta;
+    case AGG_META_NOTHING:
+        return &DOC_META_NOTHING;
+    case AGG_META_OWN:
+        return &exec->meta;
+    }
+    return NULL;
 }
 
 void pipeline_exec_free(PipelineExec *exec) {
@@ -114,7 +130,39 @@ ErrCode pipeline_apply_to_doc(const Pipeline *pipeline, Doc doc, const AggExecCo
 }
 
 DocSource doc_array_source(DocArraySource *source) {
-    return (DocSource){source, array_next};
+    return (DocSource){source, array_next, &DOC_META_NOTHING};
+}
+
+ErrCode agg_input_meta(const AggStageExec *exec, Doc *ret_meta, Error *err) {
+    if (exec->input.meta == NULL)
+        return error_set(err, ERR_NOT_IMPLEMENTED,
+                         "$meta is not supported behind %s here: what is known of documents does "
+                         "not come this far",
+                         exec->stage->class->name);
+    *ret_meta = *exec->input.meta;
+    return ERR_OK;
+}
+
+ErrCode agg_pack_input(AggStageExec *exec, Doc *doc, Error *err) {
+    Doc meta = DOC_META_NOTHING;
+    TRY(agg_input_meta(exec, &meta, err));
+    agg_begin_doc(exec, *doc);
+    *doc = agg_pack_meta(exec, *doc, meta);
+    return ERR_OK;
+}
+
+Doc agg_pack_meta(AggStageExec *exec, Doc doc, Doc meta) {
+    DocBuilder b = doc_builder_in_arena_sized(&exec->scratch, doc_size(doc) + 256);
+    build_doc(&b, "doc", doc);
+    if (doc_is_present(meta))
+        build_doc(&b, "meta", meta);
+    return doc_builder_end(&b);
+}
+
+Doc agg_unpack_meta(Doc packed, Doc *ret_meta) {
+    Elem meta = doc_get_lit(packed, "meta");
+    *ret_meta = elem_is_present(meta) ? elem_doc(meta) : DOC_META_NOTHING;
+    return elem_doc(doc_get_lit(packed, "doc"));
 }
 
 ErrCode agg_pull(AggStageExec *exec, bool *ret_found, Doc *ret_doc, Error *err) {
@@ -140,7 +188,10 @@ static ErrCode new_stage(PipelineExec *exec, const AggStage *stage, DocSource in
         .collator = exec->ctx.collator,
         .prng = &stage_exec->prng,
         .check = exec->ctx.check,
+        .meta = input.meta,
     };
+    stage_exec->needed_meta = exec->pipeline->needed_meta;
+    stage_exec->meta = DOC_META_NOTHING;
     exec->stages[exec->stage_count++] = stage_exec;
     return stage->class->exec_init == NULL ? ERR_OK : stage->class->exec_init(stage_exec, err);
 }

@@ -15,11 +15,10 @@
  *     sort, window, sort    one sort, by the longer pattern, if the window leaves its fields alone
  *     sort, densify, sort   the first one, if it is by the longer pattern
  *     window, match         match, window          conditions on what tells its partitions apart
- *     group by a, match     match, group           conditions on _id, as conditions on a
- *     project x: "$a", match x    match a, project
- *     lookup, unwind        lookup that unwinds    of its array
- *     lookup, match         lookup with a filter   one that unwinds; conditions on its documents
- *     union, match          match, union           with the filter in its pipeline too
+ *     group by a, match     match, group           conditions on _id, as conditions on a; on its
+ * fields project x: "$a", match x    match a, project lookup, unwind        lookup that unwinds of
+ * its array lookup, match         lookup with a filter   one that unwinds; conditions on its
+ * documents union, match          match, union           with the filter in its pipeline too
  *
  * Every rewrite removes a stage or moves a filter, limit or skip to the left, so there is an end.
  * Before that, comparisons in $expr are said in the query language too, since that has indexes.
@@ -111,6 +110,11 @@ void pipeline_split_leading(Pipeline *pipeline, PipelineLeading *ret_leading) {
                 leading.skip = skip;
                 leading.limit = leading.limit == 0 ? 0 : leading.limit - skip;
                 at++;
+            } else if (leading.sort != NULL) { /* all that the sort keeps is skipped */
+                leading.skip = skip;
+                leading.sort_limit = leading.limit;
+                leading.limit = 0;
+                at++;
             }
         }
     }
@@ -122,7 +126,7 @@ Projection *pipeline_take_projection(Pipeline *pipeline) {
     if (pipeline->source != NULL || !is_class(pipeline, 0, &AGG_PROJECT))
         return NULL;
     Projection *projection = ((const ProjectStage *)pipeline->stages[0])->projection;
-    if (!project_is_inclusion(projection) && project_needed_meta(projection) == 0)
+    if (!project_is_inclusion(projection))
         return NULL;
     remove_stages(pipeline, 0, 1);
     return projection;
@@ -161,11 +165,19 @@ static bool merge_counts(Pipeline *pipeline, uint32_t at) {
         return true;
     }
     int64_t sum;
-    if (!is_class(pipeline, at, &AGG_SKIP) ||
-        __builtin_add_overflow(*count_of(pipeline, at), right, &sum))
+    /* Behind a skip that cannot be merged with this one the limit has nowhere to go. */
+    bool is_stuck = right_is_limit && at > 0 && is_class(pipeline, at - 1, &AGG_SKIP);
+    if (!is_class(pipeline, at, &AGG_SKIP) || is_stuck)
         return false;
+    uint32_t left = at;
+    if (__builtin_add_overflow(*count_of(pipeline, left), right, &sum)) {
+        /* Perhaps it can be added to the one before. */
+        if (!right_is_skip || at == 0 || !is_class(pipeline, --left, &AGG_SKIP) ||
+            __builtin_add_overflow(*count_of(pipeline, left), right, &sum))
+            return false;
+    }
     if (right_is_skip) {
-        *count_of(pipeline, at) = sum;
+        *count_of(pipeline, left) = sum;
         remove_stages(pipeline, at + 1, 1);
     } else {
         *count_of(pipeline, at + 1) = sum;
@@ -215,7 +227,8 @@ static bool merge_sorts_around(Pipeline *pipeline, uint32_t at) {
         return false;
     SortStage *before = (SortStage *)pipeline->stages[at - 1];
     const SortStage *after = (const SortStage *)pipeline->stages[at + 1];
-    if (after->limit > 0 || (!is_window && !agg_densify_keeps_order(pipeline->stages[at])))
+    if (after->limit > 0 || doc_meta_has(pipeline->needed_meta, DOC_META_SORT_KEY) ||
+        (!is_window && !agg_densify_keeps_order(pipeline->stages[at])))
         return false;
     for (uint32_t i = 0; is_window && i < after->pattern->count; i++)
         if (agg_window_sets(pipeline->stages[at], after->pattern->parts[i].path.dotted))
@@ -343,11 +356,6 @@ static bool is_movable(const MatchExpr *match, const AggStage *stage) {
     return true;
 }
 
-static MatchExpr *if_on_group_key(Pipeline *pipeline, MatchExpr *condition, const AggStage *stage) {
-    (void)pipeline, (void)stage;
-    return agg_match_is_renamable(condition, STR("_id"), REACH_SELF) ? condition : NULL;
-}
-
 /* Parses a filter that comes from a parsed one; NULL when it is not understood after all. */
 static MatchExpr *parse_again(Pipeline *pipeline, Doc filter) {
     CLEANUP(error_reset) Error ignored = {0};
@@ -357,26 +365,10 @@ static MatchExpr *parse_again(Pipeline *pipeline, Doc filter) {
     return match;
 }
 
-/* Only for one field: a path through arrays has another meaning as an expression. */
-static bool move_match_before_group(Pipeline *pipeline, uint32_t at) {
-    if (!is_class(pipeline, at, &AGG_GROUP) || !is_class(pipeline, at + 1, &AGG_MATCH))
-        return false;
-    const Expr *id = agg_group_id(pipeline->stages[at]);
-    const FieldPath *key = id != NULL ? expr_field_path(id) : NULL;
-    if (key == NULL || key->count != 1 || key->parts[0].index >= 0)
-        return false;
-    const MatchStage *match = (const MatchStage *)pipeline->stages[at + 1];
-    Split split = split_match(pipeline, match, pipeline->stages[at], if_on_group_key);
-    if (split.moved == NULL)
-        return false;
-    Doc renamed = agg_match_renamed(split.moved, STR("_id"), key->dotted, pipeline->arena);
-    MatchExpr *before = parse_again(pipeline, renamed);
-    if (before == NULL)
-        return false;
-    AggStage *stage = new_match(pipeline, match, before);
-    keep_staying(pipeline, at, &split);
-    insert_stage(pipeline, at, stage);
-    return true;
+static Str first_path(const MatchExpr *match) {
+    while (match->path.count == 0 && match->child_count > 0)
+        match = match->children[0];
+    return match->path.count > 0 ? match->path.dotted : STR("");
 }
 
 static MatchExpr *if_on_partition(Pipeline *pipeline, MatchExpr *condition, const AggStage *stage) {
@@ -400,25 +392,46 @@ static bool move_match_before(Pipeline *pipeline, uint32_t at, const AggStageCla
     return true;
 }
 
+/* A condition on what the groups are made by, in terms of the documents that they are made of. */
+static MatchExpr *to_group_source(Pipeline *pipeline, MatchExpr *condition, const AggStage *stage) {
+    Str path = first_path(condition);
+    Str source = agg_group_source(stage, path);
+    if (source.size == 0 || !agg_match_is_renamable(condition, path, REACH_SELF))
+        return NULL;
+    return parse_again(pipeline, agg_match_renamed(condition, path, source, pipeline->arena));
+}
+
+static bool move_match_before_group(Pipeline *pipeline, uint32_t at) {
+    return move_match_before(pipeline, at, &AGG_GROUP, to_group_source);
+}
+
 /* What holds for one document of a partition holds for all of it, as it does for a group. */
 static bool move_match_before_window(Pipeline *pipeline, uint32_t at) {
     return move_match_before(pipeline, at, &AGG_WINDOW, if_on_partition);
 }
 
-static Str first_path(const MatchExpr *match) {
-    while (match->path.count == 0 && match->child_count > 0)
-        match = match->children[0];
-    return match->path.count > 0 ? match->path.dotted : STR("");
+static const AggStage *stage_before(const Pipeline *pipeline, const AggStage *stage) {
+    for (uint32_t i = 1; i < pipeline->stage_count; i++)
+        if (pipeline->stages[i] == stage)
+            return pipeline->stages[i - 1];
+    return NULL;
 }
 
 /* The condition in terms of the projection's input, when it is about one field that the projection
- * only renames; else NULL. */
+ * only renames; else NULL. A field of a field has the same meaning in expressions and filters where
+ * no array can be on the way: in the _id of groups. */
 static MatchExpr *rename_back(Pipeline *pipeline, MatchExpr *condition, const AggStage *stage) {
     const Projection *projection = ((const ProjectStage *)stage)->projection;
     Str field = path_first_part(first_path(condition));
-    Str source = field.size > 0 ? project_renamed_field(projection, field) : field;
+    Str source = field.size > 0 ? project_renamed_path(projection, field) : field;
     if (source.size == 0 || !agg_match_is_renamable(condition, field, REACH_SELF_OR_BELOW))
         return NULL;
+    if (str_has_char(source, '.')) {
+        const AggStage *before = stage_before(pipeline, stage);
+        if (before == NULL || before->class != &AGG_GROUP ||
+            agg_group_source(before, source).size == 0)
+            return NULL;
+    }
     return parse_again(pipeline, agg_match_renamed(condition, field, source, pipeline->arena));
 }
 

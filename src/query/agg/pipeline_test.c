@@ -256,7 +256,7 @@ static ErrCode test_source_next(void *arg, bool *ret_found, Doc *ret_doc, Error 
 static ErrCode test_source_open(const AggSource *base, DocSource *ret_docs, Error *err) {
     (void)err;
     test_docs = (TestSourceDocs){((const TestSource *)base)->doc, 2};
-    *ret_docs = (DocSource){&test_docs, test_source_next};
+    *ret_docs = (DocSource){.arg = &test_docs, .next = test_source_next};
     return ERR_OK;
 }
 

@@ -63,7 +63,7 @@ void sorted_merge_free_ptr(SortedMerge **merge) {
 }
 
 DocSource sorted_merge_source(SortedMerge *merge) {
-    return (DocSource){merge, merge_next};
+    return (DocSource){.arg = merge, .next = merge_next};
 }
 
 /* What changes the state does so after the call that can fail. */

@@ -425,7 +425,7 @@ TEST(merged_sources_are_in_order_and_ties_in_that_of_the_sources) {
             }
             failing[i] =
                 (FailingSource){.docs = {.docs = docs[i], .count = count}, .fails_at = fails_at};
-            sources[i] = (DocSource){&failing[i], failing_next};
+            sources[i] = (DocSource){.arg = &failing[i], .next = failing_next};
             total += count;
         }
         CLEANUP(sorted_merge_free_ptr) SortedMerge *merge = sorted_merge_new(sources, SOURCES);

@@ -58,6 +58,7 @@ static const AggStageClass BUCKET_AUTO = {
     .exec_init = bucket_init,
     .exec_done = bucket_done,
     .next = bucket_next,
+    .meta = AGG_META_NOTHING,
     .add_paths = bucket_add_paths,
     .runs = AGG_RUNS_ON_MERGER,
 };

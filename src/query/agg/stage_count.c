@@ -26,6 +26,7 @@ static const AggStageClass COUNT = {
     .exec_init = count_init,
     .exec_done = count_done,
     .next = count_next,
+    .meta = AGG_META_NOTHING,
     .add_paths = count_add_paths,
     .runs = AGG_RUNS_SPLIT,
     .split = count_split,

@@ -61,7 +61,7 @@ static ErrCode eval_array(const DocumentsSource *source, Arena *arena, Doc *ret_
 static ErrCode documents_open(const AggSource *base, DocSource *ret_docs, Error *err) {
     DocumentsExec *exec = NEW(DocumentsExec);
     arena_init(&exec->arena, 0);
-    *ret_docs = (DocSource){exec, documents_next};
+    *ret_docs = (DocSource){.arg = exec, .next = documents_next};
     Doc array = DOC_EMPTY;
     ErrCode rc = eval_array((const DocumentsSource *)base, &exec->arena, &array, err);
     if (rc == ERR_OK)

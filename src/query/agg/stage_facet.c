@@ -37,6 +37,7 @@ typedef struct FacetRun {
     size_t next; /* offset of its next document in the batch */
     bool is_over;
     DocList results;
+    Doc meta; /* of its present document */
 } FacetRun;
 
 struct FacetExec {
@@ -64,6 +65,7 @@ static const AggStageClass FACET = {
     .exec_init = facet_init,
     .exec_done = facet_done,
     .next = facet_next,
+    .meta = AGG_META_NOTHING,
     .add_paths = facet_add_paths,
     .is_kept_outside_facets = true,
     .inner_uses_foreign = facet_uses_foreign,
@@ -124,7 +126,7 @@ static ErrCode facet_init(AggStageExec *base, Error *err) {
             inner.stage_memory_bytes = INNER_MEMORY_BYTES_MIN;
     }
     for (uint32_t i = 0; i < stage->count; i++) {
-        DocSource source = {&exec->runs[i], tee_next};
+        DocSource source = {&exec->runs[i], tee_next, &exec->runs[i].meta};
         TRY(pipeline_exec_new(stage->facets[i].pipeline, source, &inner, &exec->runs[i].pipeline,
                               err));
     }
@@ -190,10 +192,13 @@ static ErrCode fill_batch(FacetExec *exec, Error *err) {
         bool found;
         Doc doc;
         TRY(agg_pull(&exec->base, &found, &doc, err));
-        if (found)
-            doc_list_add(&exec->batch, doc);
-        else
+        if (!found) {
             exec->is_input_over = true;
+            break;
+        }
+        if (exec->base.needed_meta != 0)
+            TRY(agg_pack_input(&exec->base, &doc, err));
+        doc_list_add(&exec->batch, doc);
     }
     return ERR_OK;
 }
@@ -233,6 +238,8 @@ static ErrCode tee_next(void *arg, bool *ret_found, Doc *ret_doc, Error *err) {
     if (*ret_found) {
         *ret_doc = (Doc){batch->buf.data + run->next};
         run->next += doc_size(*ret_doc);
+        if (run->exec->base.needed_meta != 0)
+            *ret_doc = agg_unpack_meta(*ret_doc, &run->meta);
         return ERR_OK;
     }
     return run->exec->is_input_over ? ERR_OK : AGG_PAUSED;

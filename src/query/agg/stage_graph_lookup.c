@@ -47,6 +47,7 @@ const AggStageClass AGG_GRAPH_LOOKUP = {
     .exec_init = graph_init,
     .exec_done = graph_done,
     .next = graph_next,
+    .meta = AGG_META_KEPT,
     .add_paths = graph_add_paths,
     .preserves_path = graph_preserves_path,
     .to_bson = graph_to_bson,

@@ -127,6 +127,7 @@ const AggStageClass AGG_GROUP = {
     .exec_init = group_init,
     .exec_done = group_done,
     .next = group_next,
+    .meta = AGG_META_NOTHING,
     .to_bson = group_to_bson,
     .stats = group_stats,
     .add_paths = group_add_paths,
@@ -285,9 +286,22 @@ Str pipeline_find_group_path(const Pipeline *pipeline, PipelineGroupNeed *ret_ne
     return path->dotted;
 }
 
-const Expr *agg_group_id(const AggStage *base) {
+/* Only for one field: a path through arrays has another meaning in filters. */
+Str agg_group_source(const AggStage *base, Str dotted) {
     const GroupStage *stage = (const GroupStage *)base;
-    return stage->id_field.size == 0 ? stage->id : NULL;
+    const Expr *expr = NULL;
+    if (str_is(dotted, "_id")) {
+        expr = stage->id_field.size == 0 ? stage->id : NULL;
+    } else if (path_is_prefix(STR("_id"), dotted)) {
+        Str name = {dotted.data + 4, dotted.size - 4};
+        if (stage->id_field.size == 0)
+            expr = stage->id != NULL ? expr_object_field(stage->id, name) : NULL;
+        else if (str_equal(name, stage->id_field))
+            expr = stage->id;
+    }
+    const FieldPath *path = expr != NULL ? expr_field_path(expr) : NULL;
+    bool is_field = path != NULL && path->count == 1 && path->parts[0].index < 0;
+    return is_field && !stage->is_merging ? path->dotted : STR("");
 }
 
 static ErrCode group_init(AggStageExec *base, Error *err) {

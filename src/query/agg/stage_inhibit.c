@@ -9,6 +9,7 @@ static const AggStageClass INHIBIT = {
     .name = "$_internalInhibitOptimization",
     .exec_size = sizeof(AggStageExec),
     .next = agg_pull,
+    .meta = AGG_META_KEPT,
     .runs = AGG_RUNS_ON_SHARDS,
 };
 

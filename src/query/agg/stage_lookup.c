@@ -55,6 +55,7 @@ const AggStageClass AGG_LOOKUP = {
     .exec_init = lookup_init,
     .exec_done = lookup_done,
     .next = lookup_next,
+    .meta = AGG_META_KEPT,
     .to_bson = lookup_to_bson,
     .stats = lookup_stats,
     .add_paths = lookup_add_paths,

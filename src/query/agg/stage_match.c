@@ -12,6 +12,7 @@ const AggStageClass AGG_MATCH = {
     .name = "$match",
     .exec_size = sizeof(AggStageExec),
     .next = match_next,
+    .meta = AGG_META_KEPT,
     .to_bson = match_to_stage_bson,
     .add_paths = match_add_paths,
     .preserves_path = agg_preserves_all,

@@ -23,6 +23,7 @@ const AggStageClass AGG_PROJECT = {
     .exec_init = project_init,
     .exec_done = project_done,
     .next = project_next,
+    .meta = AGG_META_KEPT,
     .to_bson = project_stage_to_bson,
     .add_paths = project_stage_add_paths,
     .preserves_path = project_stage_preserves_path,
@@ -93,13 +94,8 @@ static ErrCode add_projection(AggParser *p, Elem spec, Doc fields, ProjectSyntax
     return ERR_OK;
 }
 
-/* What is known of a document besides its fields does not go along the stages: the layer below has
- * it, and takes over a projection that directly follows what else it takes over. */
 static ErrCode project_init(AggStageExec *base, Error *err) {
-    if (project_needed_meta(((const ProjectStage *)base->stage)->projection) != 0)
-        return error_set(err, ERR_NOT_IMPLEMENTED,
-                         "$meta is only supported in the first $project or $addFields of a "
-                         "pipeline, behind $match, $sort, $skip and $limit");
+    (void)err;
     ProjectExec *exec = (ProjectExec *)base;
     buffer_init(&exec->out, VALUE_SIZE_MAX);
     return ERR_OK;

@@ -33,6 +33,7 @@ static const AggStageClass REDACT = {
     .exec_init = redact_init,
     .exec_done = redact_done,
     .next = redact_next,
+    .meta = AGG_META_KEPT,
     .runs = AGG_RUNS_ON_SHARDS,
 };
 

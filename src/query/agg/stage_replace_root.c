@@ -15,6 +15,7 @@ static const AggStageClass REPLACE_ROOT = {
     .name = "$replaceRoot",
     .exec_size = sizeof(AggStageExec),
     .next = replace_root_next,
+    .meta = AGG_META_KEPT,
     .add_paths = replace_root_add_paths,
     .is_one_to_one = true,
     .runs = AGG_RUNS_ON_SHARDS,

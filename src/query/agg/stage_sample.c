@@ -24,6 +24,7 @@ typedef struct SampleExec {
 static ErrCode sample_init(AggStageExec *base, Error *err);
 static void sample_done(AggStageExec *base);
 static ErrCode sample_next(AggStageExec *base, bool *ret_found, Doc *ret_doc, Error *err);
+static void sample_to_bson(const AggStage *base, DocBuilder *b);
 static void sample_split(const AggStage *base, AggSplitter *splitter);
 
 static const AggStageClass SAMPLE = {
@@ -32,6 +33,8 @@ static const AggStageClass SAMPLE = {
     .exec_init = sample_init,
     .exec_done = sample_done,
     .next = sample_next,
+    .meta = AGG_META_OWN,
+    .to_bson = sample_to_bson,
     .add_paths = agg_reads_nothing,
     .runs = AGG_RUNS_SPLIT,
     .split = sample_split,
@@ -102,13 +105,27 @@ static ErrCode sample_next(AggStageExec *base, bool *ret_found, Doc *ret_doc, Er
                 Str bytes = {(const char *)&key, sizeof(key)};
                 TRY(sort_key_attach(doc, bytes, &exec->with_key, &doc, err));
             }
+            if (base->needed_meta != 0)
+                TRY(agg_pack_input(base, &doc, err));
             TRY(sorter_add_with_key(exec->sorter, (const uint8_t *)&key, sizeof(key), doc, err));
         } else {
             TRY(sorter_finish(exec->sorter, err));
             exec->is_filled = true;
         }
     }
-    return sorter_next(exec->sorter, ret_found, ret_doc, err);
+    TRY(sorter_next(exec->sorter, ret_found, ret_doc, err));
+    if (*ret_found && base->needed_meta != 0)
+        *ret_doc = agg_unpack_meta(*ret_doc, &base->meta);
+    return ERR_OK;
+}
+
+static void sample_to_bson(const AggStage *base, DocBuilder *b) {
+    const SampleStage *stage = (const SampleStage *)base;
+    size_t opened = build_open_doc(b, "$sample");
+    build_i64(b, "size", stage->size);
+    if (stage->is_partial)
+        build_bool(b, "$willBeMerged", true);
+    build_close(b, opened);
 }
 
 /* The lowest of the random numbers of all shards stay, as they would in one place. */

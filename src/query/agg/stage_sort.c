@@ -12,6 +12,7 @@ typedef struct SortExec {
 static ErrCode sort_init(AggStageExec *base, Error *err);
 static void sort_done(AggStageExec *base);
 static ErrCode sort_next(AggStageExec *base, bool *ret_found, Doc *ret_doc, Error *err);
+static ErrCode add_with_meta(SortExec *exec, Doc doc, Error *err);
 static void sort_to_bson(const AggStage *base, DocBuilder *b);
 static void sort_stats(const AggStageExec *base, DocBuilder *b);
 static bool sort_add_paths(const AggStage *base, PathSet *set);
@@ -24,6 +25,7 @@ const AggStageClass AGG_SORT = {
     .exec_init = sort_init,
     .exec_done = sort_done,
     .next = sort_next,
+    .meta = AGG_META_OWN,
     .to_bson = sort_to_bson,
     .stats = sort_stats,
     .add_paths = sort_add_paths,
@@ -67,14 +69,48 @@ static ErrCode sort_next(AggStageExec *base, bool *ret_found, Doc *ret_doc, Erro
         bool found;
         Doc doc;
         TRY(agg_pull(base, &found, &doc, err));
-        if (found) {
+        if (found && base->needed_meta != 0) {
+            TRY(add_with_meta(exec, doc, err));
+        } else if (found) {
             TRY(sorter_add(exec->sorter, doc, err));
         } else {
             TRY(sorter_finish(exec->sorter, err));
             exec->is_sorted = true;
         }
     }
-    return sorter_next(exec->sorter, ret_found, ret_doc, err);
+    TRY(sorter_next(exec->sorter, ret_found, ret_doc, err));
+    if (*ret_found && base->needed_meta != 0)
+        *ret_doc = agg_unpack_meta(*ret_doc, &base->meta);
+    return ERR_OK;
+}
+
+/* What was known of the document comes along, and its sort key is now known, too. */
+static ErrCode add_with_meta(SortExec *exec, Doc doc, Error *err) {
+    AggStageExec *base = &exec->base;
+    const SortPattern *pattern = ((const SortStage *)base->stage)->pattern;
+    agg_begin_doc(base, doc);
+    KeyBuilder key;
+    key_builder_init_arena(&key, &base->scratch);
+    TRY(sort_key_make(pattern, doc, base->ctx->collator, &key, err));
+    DocBuilder b = doc_builder_in_arena(&base->scratch);
+    const char *name = doc_meta_name(DOC_META_SORT_KEY);
+    Doc known = DOC_META_NOTHING;
+    if (base->needed_meta != UINT32_C(1) << DOC_META_SORT_KEY)
+        TRY(agg_input_meta(base, &known, err));
+    DocIter iter = doc_iter(doc_is_present(known) ? known : DOC_EMPTY);
+    for (Elem elem; doc_iter_next(&iter, &elem);)
+        if (!elem_name_is(elem, str_from(name)))
+            build_elem(&b, elem);
+    if (doc_meta_has(base->needed_meta, DOC_META_SORT_KEY)) {
+        if (base->ctx->collator != NULL)
+            return error_set(err, ERR_NOT_IMPLEMENTED,
+                             "$meta 'sortKey' is not supported with a collation");
+        TRY(sort_key_show(pattern, doc, name, &base->scratch, &b, err));
+    }
+    Doc meta;
+    TRY(doc_builder_finish(&b, "the sort key", &meta, err));
+    return sorter_add_with_key(exec->sorter, key.key.data, key.key.size,
+                               agg_pack_meta(base, doc, meta), err);
 }
 
 static void sort_to_bson(const AggStage *base, DocBuilder *b) {

@@ -21,6 +21,7 @@ const AggStageClass AGG_UNION_WITH = {
     .exec_size = sizeof(UnionExec),
     .exec_done = union_done,
     .next = union_next,
+    .meta = AGG_META_OWN,
     .to_bson = union_to_bson,
     .uses_foreign = true,
     .runs = AGG_RUNS_ON_MERGER, /* or the other documents would come once per shard */
@@ -92,9 +93,13 @@ static ErrCode union_next(AggStageExec *base, bool *ret_found, Doc *ret_doc, Err
     *ret_found = false;
     if (!exec->is_input_over) {
         TRY(agg_pull(base, ret_found, ret_doc, err));
-        if (*ret_found)
+        if (*ret_found) {
+            if (base->needed_meta != 0)
+                TRY(agg_input_meta(base, &base->meta, err));
             return ERR_OK;
+        }
         exec->is_input_over = true;
+        base->meta = DOC_META_NOTHING; /* of the others, whose plan was not asked for it */
     }
     if (exec->is_over)
         return ERR_OK;

@@ -31,6 +31,7 @@ const AggStageClass AGG_UNWIND = {
     .exec_init = unwind_init,
     .exec_done = unwind_done,
     .next = unwind_next,
+    .meta = AGG_META_KEPT,
     .add_paths = unwind_add_paths,
     .preserves_path = unwind_preserves_path,
     .is_multiplying = true,

@@ -186,7 +186,7 @@ static ErrCode fake_open(void *arg, Str coll, Doc stages, Doc let_values, DocSou
     if (rc == ERR_OK)
         rc = pipeline_exec_new(pipeline, doc_array_source(&fake->source), &FAKE_EXEC, &fake->exec,
                                err);
-    *ret_docs = (DocSource){fake, fake_next};
+    *ret_docs = (DocSource){.arg = fake, .next = fake_next};
     if (rc != ERR_OK)
         fake_close(arg, *ret_docs);
     return rc;

@@ -299,8 +299,8 @@ static ErrCode run_numbers(const char *stages, uint64_t count, size_t memory_byt
     PipelineExec *exec = NULL;
     ErrCode rc = pipeline_parse(pipeline_test_array(stages, &arena), &ctx, &arena, &pipeline, &err);
     if (rc == ERR_OK)
-        rc = pipeline_exec_new(pipeline, (DocSource){&numbers, numbers_next}, &exec_ctx, &exec,
-                               &err);
+        rc = pipeline_exec_new(pipeline, (DocSource){.arg = &numbers, .next = numbers_next},
+                               &exec_ctx, &exec, &err);
     *ret_count = 0;
     for (bool found = true; rc == ERR_OK && found; *ret_count += found) {
         Doc doc;

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "bson/builder.h"
 #include "query/agg/foreign_names.h"
 #include "query/agg/query_stages.h"
@@ -40,7 +41,9 @@ struct AggCursorSource {
     bool is_attached;  /* the inner source holds its place in the storage */
     bool is_inner_over;
     bool is_batched;
-    Buffer batch; /* documents, one behind the other */
+    int64_t opened_us; /* by a stage of the parent */
+    Buffer batch; /* documents, one behind the other, with what is known of each if that is read */
+    Doc batch_meta; /* of the document that was taken last */
     size_t batch_next;
     size_t batch_bytes;
     AggExamined examined; /* by pipelines that were opened from here and closed */
@@ -60,10 +63,19 @@ static OpCtx *source_op(const AggCursorSource *source) {
     return source->op;
 }
 
+/* The next row of the plan; what is known of it is in the plan's row_meta, if anybody reads it. */
+static ErrCode next_row(AggCursorSource *source, bool *ret_found, PlanRow *row, Error *err) {
+    PlanExecutor *exec = source->inner->exec;
+    TRY(executor_next(exec, ret_found, row, err));
+    if (LIKELY(exec->needed_meta == 0) || exec->meta_stage != NULL || !*ret_found)
+        return ERR_OK;
+    return executor_collect_meta(exec, row, err);
+}
+
 static ErrCode pull_inner(void *arg, bool *ret_found, Doc *ret_doc, Error *err) {
     AggCursorSource *source = arg;
     PlanRow row;
-    TRY(executor_next(source->inner->exec, ret_found, &row, err));
+    TRY(next_row(source, ret_found, &row, err));
     if (*ret_found)
         *ret_doc = row.doc;
     return ERR_OK;
@@ -92,11 +104,15 @@ static ErrCode fill_batch(AggCursorSource *source, Error *err) {
     while (rc == ERR_OK && !source->is_inner_over && source->batch.size < source->batch_bytes) {
         bool found;
         PlanRow row;
-        rc = executor_next(source->inner->exec, &found, &row, err);
-        if (rc == ERR_OK && found)
-            buffer_append(&source->batch, row.doc.data, doc_size(row.doc));
-        else
+        rc = next_row(source, &found, &row, err);
+        if (rc != ERR_OK || !found) {
             source->is_inner_over = true;
+            break;
+        }
+        buffer_append(&source->batch, row.doc.data, doc_size(row.doc));
+        const PlanExecutor *exec = source->inner->exec;
+        if (UNLIKELY(exec->needed_meta != 0))
+            buffer_append(&source->batch, exec->row_meta.data, doc_size(exec->row_meta));
     }
     if (source->batch_bytes < BATCH_BYTES_MAX)
         source->batch_bytes *= 2;
@@ -104,15 +120,22 @@ static ErrCode fill_batch(AggCursorSource *source, Error *err) {
     return rc;
 }
 
+static Doc take_from_batch(AggCursorSource *source) {
+    Doc doc = {source->batch.data + source->batch_next};
+    source->batch_next += doc_size(doc);
+    return doc;
+}
+
 static ErrCode pull_batched(void *arg, bool *ret_found, Doc *ret_doc, Error *err) {
     AggCursorSource *source = arg;
     if (source->batch_next == source->batch.size && !source->is_inner_over)
         TRY(fill_batch(source, err));
     *ret_found = source->batch_next < source->batch.size;
-    if (*ret_found) {
-        *ret_doc = (Doc){source->batch.data + source->batch_next};
-        source->batch_next += doc_size(*ret_doc);
-    }
+    if (!*ret_found)
+        return ERR_OK;
+    *ret_doc = take_from_batch(source);
+    if (UNLIKELY(source->inner->exec->needed_meta != 0))
+        source->batch_meta = take_from_batch(source);
     return ERR_OK;
 }
 
@@ -217,6 +240,7 @@ static ErrCode open_inner(AggCursorSource *source, const Ns *ns, const AggOption
         .parsed_filter = leading.match,
         .parsed_sort = leading.sort,
         .parsed_projection = projection,
+        .needed_meta = pipeline_needed_meta(source->pipeline),
         .hint = options->hint,
         .is_explain = options->is_explain,
         .is_scan_deprioritized = options->is_scan_deprioritized,
@@ -225,17 +249,19 @@ static ErrCode open_inner(AggCursorSource *source, const Ns *ns, const AggOption
         .collator = source->collator,
         .skip = leading.skip,
         .limit = leading.limit,
+        .sort_limit = leading.sort_limit,
         .let_values = options->let_values,
         .sort_memory_bytes = options->sort_memory_bytes,
         .spill_dir = options->spill_dir,
-        .yield_period_us = options->yield_period_us,
+        .knobs = options->knobs,
         .now_ms = options->now_ms,
         .cluster_ts = options->cluster_ts,
     };
     PathSet needed = path_set(&source->arena);
     pipeline_needed_paths(source->pipeline, &needed);
     TRY(check_needed(&needed, err));
-    if (projection == NULL) { /* which reads what it reads, and shows other paths */
+    if (projection == NULL &&
+        spec.needed_meta == 0) { /* which reads what it reads, and shows other paths */
         spec.needed_paths = &needed;
         ask_for_groups(source, &leading, &spec);
     }
@@ -292,7 +318,7 @@ static const Collator *default_collator(OpCtx *op, const Ns *ns) {
 }
 
 /* Views that the pipeline reads have its collation, whether or not a document makes it read them.
- */
+ * All that it names counts as used, too. */
 static ErrCode check_foreign_views(AggCursorSource *source, Doc stages, Error *err) {
     ForeignNames names = {.arena = &source->arena};
     foreign_names_add(&names, stages);
@@ -307,6 +333,8 @@ static ErrCode check_foreign_views(AggCursorSource *source, Doc stages, Error *e
             error_reset(&ignored); /* names are checked where they are read */
             continue;
         }
+        if (source->options.note_use != NULL)
+            source->options.note_use(source_op(source), &ns, /* duration_us= */ 0);
         const View *view = catalog_find_view(catalog, &ns);
         if (view != NULL && view->collator != source->collator)
             rc = error_set(err, ERR_OPTION_NOT_SUPPORTED_ON_VIEW,
@@ -353,7 +381,8 @@ static ErrCode open_source(AggCursorSource *source, const Ns *ns, Doc stages,
     DocSource docs = {0};
     if (pipeline_source(source->pipeline) == NULL) {
         TRY(open_inner(source, ns, options, err));
-        docs = (DocSource){source, source->is_batched ? pull_batched : pull_inner};
+        docs = source->is_batched ? (DocSource){source, pull_batched, &source->batch_meta}
+                                  : (DocSource){source, pull_inner, &source->inner->exec->row_meta};
     }
     source->spill = options->spill_dir != NULL ? file_spill_new(options->spill_dir) : NULL;
     AggExecContext exec = {
@@ -448,8 +477,10 @@ static ErrCode open_foreign(void *arg, Str coll, Doc stages, Doc let_values, Doc
         TRY(view_resolve(op, &ns, stages, &scratch, &options, &target, &stages, err));
     }
     AggCursorSource *source;
+    int64_t opened_us = clock_mono_us();
     TRY(open_child(parent, /* op= */ NULL, &target, stages, &options, &source, err));
-    *ret_docs = (DocSource){source, next_foreign};
+    source->opened_us = opened_us;
+    *ret_docs = (DocSource){.arg = source, .next = next_foreign};
     return ERR_OK;
 }
 
@@ -457,6 +488,9 @@ static void close_foreign(void *arg, DocSource docs) {
     AggCursorSource *parent = arg;
     AggCursorSource *source = docs.arg;
     add_examined(docs, &parent->examined);
+    if (parent->options.note_use != NULL && !source->options.is_collectionless)
+        parent->options.note_use(source_op(parent), &source->ns,
+                                 clock_mono_us() - source->opened_us);
     agg_free(&source->base);
 }
 

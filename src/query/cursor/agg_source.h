@@ -15,6 +15,9 @@ typedef struct AggWriter {
     Doc fields; /* of the client's command, for the one that writes */
 } AggWriter;
 
+/* A pipeline has read another collection, for so long: for statistics of collections. */
+typedef void AggNoteUse(OpCtx *op, const Ns *ns, int64_t duration_us);
+
 typedef struct AggOptions {
     Elem hint;
     bool is_scan_deprioritized;
@@ -35,10 +38,11 @@ typedef struct AggOptions {
     uint64_t densify_docs_max;
     size_t densify_memory_bytes;
     size_t sort_memory_bytes;
-    int64_t yield_period_us;
+    PlanKnobs knobs;
     int64_t now_ms;
     uint64_t cluster_ts; /* $$CLUSTER_TIME */
     AggWriter writer;
+    AggNoteUse *note_use; /* NULL: nobody counts */
     const AggSourceRow *source_rows;
     uint32_t source_row_count;
 } AggOptions;

@@ -6,6 +6,8 @@
 #include "base/clock.h"
 #include "catalog/catalog.h"
 #include "concurrency/op_failpoint.h"
+#include "index/key_show.h"
+#include "query/expr/doc_meta.h"
 
 enum {
     /* Reading the clock for every key would be visible in a scan; 128 take some microseconds. */
@@ -26,6 +28,7 @@ PlanExecutor *executor_new(const Ns *ns) {
     exec->summary = "EOF";
     exec->pause_at = UINT64_MAX;
     exec->last_yield_us = clock_mono_us();
+    buffer_init(&exec->row_meta_buf, BSON_DOC_SIZE_MAX_INTERNAL);
     return exec;
 }
 
@@ -37,6 +40,7 @@ void executor_free(PlanExecutor *exec) {
     stage_free_all(exec->root);
     if (exec->has_stashed)
         xfree((void *)exec->stashed.data);
+    buffer_done(&exec->row_meta_buf);
     arena_done(&exec->arena);
     xfree(exec);
 }
@@ -55,6 +59,26 @@ void executor_attach(PlanExecutor *exec, CollAccess *access) {
         access->op->admission_priority = ADMISSION_LOW;
 }
 
+/* A remembered plan may be one that cannot do this query, whose values are others, in the memory
+ * that it has; another one may. */
+static bool has_cached_plan_failed(const PlanExecutor *exec, ErrCode rc) {
+    return rc == ERR_QUERY_EXCEEDED_MEMORY_LIMIT_NO_DISK_USE_ALLOWED && exec->cached_works > 0 &&
+           exec->returned == 0;
+}
+
+static void note_replan(const PlanExecutor *exec, ErrCode rc, Error *err) {
+    OpCtx *op = exec->access->op;
+    op->metrics.replan_works_expected = (int64_t)exec->cached_works;
+    op->metrics.replan_works = (int64_t)exec->ticks;
+    op->metrics.replan_error = NULL;
+    if (rc == ERR_PLAN_PAUSED)
+        return;
+    char name[32];
+    op->metrics.replan_error =
+        arena_printf(&op->arena, "%s: %s", error_code_name(rc, name), error_message(err));
+    error_reset(err);
+}
+
 ErrCode executor_next(PlanExecutor *exec, bool *ret_found, PlanRow *ret_row, Error *err) {
     if (UNLIKELY(exec->has_stashed)) {
         Arena *arena = &exec->access->op->arena;
@@ -65,13 +89,31 @@ ErrCode executor_next(PlanExecutor *exec, bool *ret_found, PlanRow *ret_row, Err
         return ERR_OK;
     }
     ErrCode rc = stage_next(exec->root, ret_found, ret_row, err);
-    if (UNLIKELY(rc == ERR_PLAN_PAUSED)) {
+    if (UNLIKELY(rc == ERR_PLAN_PAUSED || has_cached_plan_failed(exec, rc))) {
+        note_replan(exec, rc, err);
         TRY(exec->replan(exec, err));
         rc = stage_next(exec->root, ret_found, ret_row, err);
     }
     if (rc == ERR_OK && exec->cached_works > 0)
         judge_cached_plan(exec, *ret_found);
     return rc;
+}
+
+ErrCode executor_collect_meta(PlanExecutor *exec, const PlanRow *row, Error *err) {
+    buffer_clear(&exec->row_meta_buf);
+    DocBuilder b;
+    doc_builder_init(&b, &exec->row_meta_buf);
+    if (doc_meta_has(exec->needed_meta, DOC_META_RECORD_ID) && !record_id_is_none(row->rid))
+        build_record_id(&b, doc_meta_name(DOC_META_RECORD_ID), row->rid);
+    if (doc_meta_has(exec->needed_meta, DOC_META_INDEX_KEY) && doc_is_present(row->key))
+        build_doc(&b, doc_meta_name(DOC_META_INDEX_KEY), row->key);
+    if (doc_meta_has(exec->needed_meta, DOC_META_SORT_KEY) && exec->sort != NULL &&
+        exec->sort->count > 0) {
+        CLEANUP(arena_done) Arena scratch = {0};
+        TRY(sort_key_show(exec->sort, row->doc, doc_meta_name(DOC_META_SORT_KEY), &scratch, &b,
+                          err));
+    }
+    return doc_builder_finish(&b, "what is known of a document", &exec->row_meta, err);
 }
 
 void executor_note_plan(OpCtx *op, const PlanExecutor *exec, const char *summary) {
@@ -182,11 +224,15 @@ ErrCode executor_tick_slow(PlanExecutor *exec, Error *err) {
     TRY(check_failpoints(exec, err));
     TRY(op_check_interrupt_slow(op, err));
     /* Plans on trial do not yield: their turns are short, and there are several of them. */
-    if (!exec->is_on_trial && (clock_mono_us() - exec->last_yield_us >= exec->yield_period_us ||
-                               failpoint_is_set(FP_YIELD_HANG)))
+    uint32_t yield_ticks = exec->knobs.yield_ticks;
+    if (!exec->is_on_trial &&
+        (clock_mono_us() - exec->last_yield_us >= exec->knobs.yield_period_us ||
+         (yield_ticks > 0 && exec->ticks - exec->yielded_at >= yield_ticks) ||
+         failpoint_is_set(FP_YIELD_HANG)))
         TRY(yield(exec, err));
     exec->ticks++;
-    exec->tick_limit = exec->ticks + TICKS_PER_LOOK;
+    bool is_by_ticks = yield_ticks > 0 && yield_ticks < TICKS_PER_LOOK;
+    exec->tick_limit = exec->ticks + (is_by_ticks ? yield_ticks - 1 : TICKS_PER_LOOK);
     if (exec->tick_limit > exec->pause_at)
         exec->tick_limit = exec->pause_at;
     return ERR_OK;
@@ -194,6 +240,7 @@ ErrCode executor_tick_slow(PlanExecutor *exec, Error *err) {
 
 static ErrCode yield(PlanExecutor *exec, Error *err) {
     CollAccess *access = exec->access;
+    exec->yielded_at = exec->ticks;
     executor_save(exec);
     TRY(access_yield(access, err));
     return executor_restore(exec, access, err);

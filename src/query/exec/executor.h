@@ -21,7 +21,16 @@ typedef struct PlanTrial {
     int64_t docs;
     int64_t results;
     bool is_winner;
+    bool is_failed;
 } PlanTrial;
+
+/* Settings by which plans are tried and run; 0: the default, where there is one. */
+typedef struct PlanKnobs {
+    int64_t yield_period_us;
+    uint32_t yield_ticks;   /* keys and documents after which to yield in any case; 0: no number */
+    uint32_t trial_works;   /* of each candidate */
+    uint32_t trial_results; /* that end a trial */
+} PlanKnobs;
 
 struct PlanExecutor {
     Arena arena;
@@ -38,6 +47,7 @@ struct PlanExecutor {
     bool is_low_priority;  /* admitted after others, from its first yield on and in each getMore */
     bool is_profiled;      /* its operation tells what it has done */
     bool is_key_wanted;    /* rows carry the keys of their index */
+    uint32_t needed_meta;  /* kinds of $meta that somebody reads */
     bool has_index_filter; /* a filter of the plan cache commands chose the indexes */
     bool has_shape;
     PlanShape shape;       /* when the query could be found in the plan cache */
@@ -58,8 +68,14 @@ struct PlanExecutor {
     uint64_t tick_limit; /* when to take the slow path: for a yield, or for pause_at */
     uint64_t pause_at;   /* UINT64_MAX: never */
     int64_t last_yield_us;
-    int64_t yield_period_us;
-    Doc stashed; /* returned by the consumer; heap copy */
+    PlanKnobs knobs;
+    uint64_t yielded_at; /* ticks */
+    /* What is known of the last row, once it was collected: by the projection that may read it, or
+     * else by who takes the rows. */
+    Doc row_meta;
+    Buffer row_meta_buf;
+    const PlanStage *meta_stage; /* that projection; NULL: none */
+    Doc stashed;                 /* returned by the consumer; heap copy */
     bool has_stashed;
 };
 
@@ -90,6 +106,10 @@ void executor_expect_works(PlanExecutor *exec, uint64_t works);
 void executor_note_plan(OpCtx *op, const PlanExecutor *exec, const char *summary);
 /* Tells the operation what the plan has done so far, if that is wanted (is_profiled). */
 void executor_note_stats(OpCtx *op, const PlanExecutor *exec);
+
+/* Makes `row_meta` of the row, with what `needed_meta` says. Before a projection, which may hide
+ * what a sort key is made of. */
+ErrCode executor_collect_meta(PlanExecutor *exec, const PlanRow *row, Error *err) MUST_CHECK;
 
 /* For stages that examine keys or documents: counts, checks for interruption, and yields when
  * due. */

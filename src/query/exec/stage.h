@@ -23,7 +23,7 @@ typedef struct PlanExecutor PlanExecutor;
 typedef struct PlanStage PlanStage;
 
 typedef struct PlanRow {
-    RecordId rid; /* none after a sort */
+    RecordId rid; /* none after a sort, unless it keeps them */
     Doc doc;      /* DOC_NONE: not fetched */
     Doc key;      /* of the index that led to it, if exec->is_key_wanted; else DOC_NONE */
 } PlanRow;
@@ -129,7 +129,7 @@ typedef struct SortOptions {
     int64_t limit;
     size_t memory_bytes;
     const char *spill_dir;
-    bool keeps_record_ids; /* rows have theirs behind the sort, too */
+    bool keeps_origins; /* rows have their record ids and keys behind the sort, too */
 } SortOptions;
 PlanStage *stage_sort(PlanExecutor *exec, PlanStage *input, const SortOptions *options);
 PlanStage *stage_skip(PlanExecutor *exec, PlanStage *input, int64_t count);
@@ -142,9 +142,7 @@ PlanStage *stage_project(PlanExecutor *exec, PlanStage *input, const Projection 
 PlanStage *stage_take_sort_key(PlanExecutor *exec, PlanStage *input, const SortPattern *pattern,
                                const Collator *collator);
 PlanStage *stage_put_sort_key(PlanExecutor *exec, PlanStage *input, PlanStage *taken);
-/* The keys of the index in place of documents, {} where there are none. A sort keeps documents
- * only: before it keys are put into them. */
+/* The keys of the index in place of documents, {} where there are none. */
 PlanStage *stage_return_key(PlanExecutor *exec, PlanStage *input);
-PlanStage *stage_put_index_key(PlanExecutor *exec, PlanStage *input);
 /* Adds the record id to each document, as `$recordId`. */
 PlanStage *stage_show_record_id(PlanExecutor *exec, PlanStage *input);

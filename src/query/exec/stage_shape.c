@@ -1,5 +1,6 @@
 /* stage_shape.c - SORT, SKIP, LIMIT and PROJECTION: stages that shape what the scans find. */
 #include "query/exec/executor.h"
+#include "index/key_show.h"
 #include "query/exec/file_spill.h"
 #include "query/sort/sorter.h"
 
@@ -13,35 +14,53 @@ typedef struct SortStage {
     FileSpill *spill; /* NULL: not allowed */
     Sorter *sorter;
     bool is_filled;
-    bool keeps_record_ids; /* as the last field of what is sorted */
+    bool keeps_origins; /* as the last field of what is sorted */
     Buffer out;
 } SortStage;
 
-static ErrCode append_record_id(Buffer *out, Doc doc, RecordId rid, Doc *ret_doc, Error *err) {
+/* The document with one more field at its end. */
+typedef void BuildFieldFn(DocBuilder *b, const PlanRow *row);
+
+static ErrCode append_field(Buffer *out, PlanRow *row, BuildFieldFn *build, Error *err) {
     buffer_clear(out);
     DocBuilder b;
     doc_builder_init(&b, out);
-    build_all(&b, doc);
-    if (rid.str != NULL)
-        build_binary(&b, "$recordId", 0, rid.str, rid.str_size);
-    else
-        build_i64(&b, "$recordId", rid.num);
-    return doc_builder_finish(&b, "the document with its record id", ret_doc, err);
+    build_all(&b, row->doc);
+    build(&b, row);
+    return doc_builder_finish(&b, "the document with what leads to it", &row->doc, err);
+}
+
+static void build_shown_id(DocBuilder *b, const PlanRow *row) {
+    build_record_id(b, "$recordId", row->rid);
+}
+
+/* What a row has besides its document. */
+static void build_origin(DocBuilder *b, const PlanRow *row) {
+    size_t opened = build_open_doc(b, "$origin");
+    if (!record_id_is_none(row->rid))
+        build_record_id(b, "rid", row->rid);
+    if (doc_is_present(row->key))
+        build_doc(b, "key", row->key);
+    build_close(b, opened);
 }
 
 /* Takes it off again. */
-static ErrCode take_record_id(SortStage *sort, PlanRow *row, Error *err) {
+static ErrCode take_origin(SortStage *sort, PlanRow *row, Error *err) {
     Elem last = ELEM_MISSING;
     DocIter iter = doc_iter(row->doc);
     for (Elem elem; doc_iter_next(&iter, &elem);)
         last = elem;
-    if (elem_type(last) == BT_BINARY) {
+    Elem rid = doc_get_lit(elem_doc(last), "rid");
+    Elem key = doc_get_lit(elem_doc(last), "key");
+    if (elem_type(rid) == BT_BINARY) {
         uint8_t subtype;
-        Str bytes = elem_binary(last, &subtype);
+        Str bytes = elem_binary(rid, &subtype);
         row->rid = (RecordId){0, (const uint8_t *)bytes.data, (uint32_t)bytes.size};
-    } else {
-        row->rid = record_id_num(elem_i64(last));
+    } else if (elem_is_present(rid)) {
+        row->rid = record_id_num(elem_i64(rid));
     }
+    if (elem_is_present(key))
+        row->key = elem_doc(key);
     const uint8_t *first = row->doc.data + sizeof(int32_t);
     buffer_clear(&sort->out);
     DocBuilder b;
@@ -62,15 +81,14 @@ static ErrCode sort_next(PlanStage *stage, bool *ret_found, PlanRow *ret_row, Er
             sort->is_filled = true;
             break;
         }
-        if (UNLIKELY(sort->keeps_record_ids))
-            TRY(append_record_id(&sort->out, row.doc, row.rid, &row.doc, err));
+        if (UNLIKELY(sort->keeps_origins))
+            TRY(append_field(&sort->out, &row, build_origin, err));
         TRY(sorter_add(sort->sorter, row.doc, err));
     }
     ret_row->rid = RECORD_ID_NONE;
     ret_row->key = DOC_NONE;
     TRY(sorter_next(sort->sorter, ret_found, &ret_row->doc, err));
-    return *ret_found && UNLIKELY(sort->keeps_record_ids) ? take_record_id(sort, ret_row, err)
-                                                          : ERR_OK;
+    return *ret_found && UNLIKELY(sort->keeps_origins) ? take_origin(sort, ret_row, err) : ERR_OK;
 }
 
 static void sort_free(PlanStage *stage) {
@@ -105,7 +123,7 @@ PlanStage *stage_sort(PlanExecutor *exec, PlanStage *input, const SortOptions *o
     sort->pattern = options->pattern;
     sort->limit = options->limit;
     sort->memory_bytes = options->memory_bytes;
-    sort->keeps_record_ids = options->keeps_record_ids;
+    sort->keeps_origins = options->keeps_origins;
     buffer_init(&sort->out, BSON_DOC_SIZE_MAX_INTERNAL);
     sort->spill = options->spill_dir != NULL ? file_spill_new(options->spill_dir) : NULL;
     sort->sorter = sorter_new(
@@ -182,55 +200,7 @@ typedef struct ProjectStage {
     Buffer out;
     Arena scratch;
     ExprEvalContext eval;
-    ProjectMeta meta;
 } ProjectStage;
-
-/* [<value per part of the sort>], out of the key that the sort compares. */
-static ErrCode collect_sort_key(ProjectStage *project, Doc doc, DocBuilder *b, Error *err) {
-    const SortPattern *sort = project->base.exec->sort;
-    KeyBuilder key;
-    key_builder_init_arena(&key, &project->scratch);
-    TRY(sort_key_make(sort, doc, /* collator= */ NULL, &key, err));
-    key_append_end(&key, KEY_END_EXACT);
-    Str type_bits = key_type_bits(&key);
-    Doc values;
-    TRY(key_decode(key.key.data, key.key.size, (const uint8_t *)type_bits.data, type_bits.size,
-                   sort->order, &project->scratch, &values, err));
-    size_t array = build_open_array(b, "sortKey");
-    uint32_t index = 0;
-    DocIter iter = doc_iter(values);
-    for (Elem value; doc_iter_next(&iter, &value);) {
-        char name[INDEX_NAME_SIZE];
-        build_elem_as(b, index_name(index++, name), value);
-    }
-    build_close(b, array);
-    return ERR_OK;
-}
-
-static ErrCode collect_meta(ProjectStage *project, const PlanRow *row, Error *err) {
-    uint32_t needed = project_needed_meta(project->projection);
-    Buffer *buf = ARENA_NEW(&project->scratch, Buffer);
-    buffer_init_arena(buf, &project->scratch, 64, BSON_DOC_SIZE_MAX_INTERNAL);
-    DocBuilder b;
-    doc_builder_init(&b, buf);
-    if ((needed >> PROJECT_META_RECORD_ID & 1) != 0) {
-        if (record_id_is_none(row->rid))
-            return error_set(err, ERR_NOT_IMPLEMENTED,
-                             "$meta 'recordId' is not supported behind a sort");
-        if (row->rid.str == NULL)
-            build_i64(&b, "recordId", row->rid.num);
-        else
-            build_binary(&b, "recordId", 0, row->rid.str, row->rid.str_size);
-    }
-    const SortPattern *sort = project->base.exec->sort;
-    if ((needed >> PROJECT_META_SORT_KEY & 1) != 0 && sort != NULL && sort->count > 0)
-        TRY(collect_sort_key(project, row->doc, &b, err));
-    Doc known;
-    TRY(doc_builder_finish(&b, "the sort key", &known, err));
-    project->meta.values[PROJECT_META_RECORD_ID] = doc_get_lit(known, "recordId");
-    project->meta.values[PROJECT_META_SORT_KEY] = doc_get_lit(known, "sortKey");
-    return ERR_OK;
-}
 
 static ErrCode project_next(PlanStage *stage, bool *ret_found, PlanRow *ret_row, Error *err) {
     ProjectStage *project = (ProjectStage *)stage;
@@ -249,10 +219,8 @@ static ErrCode project_next(PlanStage *stage, bool *ret_found, PlanRow *ret_row,
         arena_reset(&project->scratch);
         input.eval = &project->eval;
     }
-    if (project_needed_meta(project->projection) != 0) {
-        TRY(collect_meta(project, ret_row, err));
-        input.meta = &project->meta;
-    }
+    if (UNLIKELY(stage->exec->meta_stage == stage))
+        TRY(executor_collect_meta(stage->exec, ret_row, err));
     buffer_clear(&project->out);
     return project_apply(project->projection, ret_row->doc, &input, &project->out, &ret_row->doc,
                          err);
@@ -292,8 +260,10 @@ PlanStage *stage_project(PlanExecutor *exec, PlanStage *input, const Projection 
     project->filter = filter;
     buffer_init(&project->out, BSON_DOC_SIZE_MAX_INTERNAL);
     arena_init(&project->scratch, ARENA_CHUNK_SIZE_DEFAULT);
-    project->eval = (ExprEvalContext){
-        .scratch = &project->scratch, .now_ms = now_ms, .collator = exec->collator};
+    project->eval = (ExprEvalContext){.scratch = &project->scratch,
+                                      .now_ms = now_ms,
+                                      .collator = exec->collator,
+                                      .meta = &exec->row_meta};
     return &project->base;
 }
 
@@ -309,7 +279,7 @@ static ErrCode record_id_next(PlanStage *stage, bool *ret_found, PlanRow *ret_ro
     TRY(stage_next(stage->input, ret_found, ret_row, err));
     if (!*ret_found || record_id_is_none(ret_row->rid))
         return ERR_OK;
-    return append_record_id(&show->out, ret_row->doc, ret_row->rid, &ret_row->doc, err);
+    return append_field(&show->out, ret_row, build_shown_id, err);
 }
 
 static void record_id_free(PlanStage *stage) {
@@ -328,18 +298,11 @@ PlanStage *stage_show_record_id(PlanExecutor *exec, PlanStage *input) {
 
 /* ---- keys of an index ---- */
 
-static const char INDEX_KEY_NAME[] = "$indexKey"; /* no field of a stored document */
-
 static ErrCode return_key_next(PlanStage *stage, bool *ret_found, PlanRow *ret_row, Error *err) {
     TRY(stage_next(stage->input, ret_found, ret_row, err));
     if (!*ret_found)
         return ERR_OK;
-    Elem put = ELEM_MISSING;
-    if (!doc_is_present(ret_row->key) && doc_is_present(ret_row->doc))
-        put = doc_get(ret_row->doc, str_from(INDEX_KEY_NAME));
-    ret_row->doc = doc_is_present(ret_row->key) ? ret_row->key
-                   : elem_is_present(put)       ? elem_doc(put)
-                                                : DOC_EMPTY;
+    ret_row->doc = doc_is_present(ret_row->key) ? ret_row->key : DOC_EMPTY;
     return ERR_OK;
 }
 
@@ -350,29 +313,6 @@ PlanStage *stage_return_key(PlanExecutor *exec, PlanStage *input) {
     PlanStage *stage = ARENA_NEW(&exec->arena, PlanStage);
     *stage = (PlanStage){.ops = &RETURN_KEY_OPS, .exec = exec, .input = input};
     return stage;
-}
-
-static ErrCode put_index_key_next(PlanStage *stage, bool *ret_found, PlanRow *ret_row, Error *err) {
-    Buffer *out = &((RecordIdStage *)stage)->out;
-    TRY(stage_next(stage->input, ret_found, ret_row, err));
-    if (!*ret_found || !doc_is_present(ret_row->key))
-        return ERR_OK;
-    buffer_clear(out);
-    DocBuilder b;
-    doc_builder_init(&b, out);
-    build_all(&b, ret_row->doc);
-    build_doc(&b, INDEX_KEY_NAME, ret_row->key);
-    return doc_builder_finish(&b, "the document with its index key", &ret_row->doc, err);
-}
-
-static const PlanStageOps PUT_INDEX_KEY_OPS = {
-    "SORT_KEY_GENERATOR", put_index_key_next, NULL, NULL, record_id_free, NULL, NULL};
-
-PlanStage *stage_put_index_key(PlanExecutor *exec, PlanStage *input) {
-    RecordIdStage *put = ARENA_NEW(&exec->arena, RecordIdStage);
-    put->base = (PlanStage){.ops = &PUT_INDEX_KEY_OPS, .exec = exec, .input = input};
-    buffer_init(&put->out, BSON_DOC_SIZE_MAX_INTERNAL);
-    return &put->base;
 }
 
 /* ---- sort keys ---- */

@@ -121,6 +121,13 @@ const FieldPath *expr_field_path(const Expr *expr) {
     return expr->eval == expr_eval_field && expr->path.count > 0 ? &expr->path : NULL;
 }
 
+const Expr *expr_object_field(const Expr *expr, Str name) {
+    for (uint32_t i = 0; expr->eval == expr_eval_object && i < expr->arg_count; i++)
+        if (str_equal(expr->names[i], name))
+            return expr->args[i];
+    return NULL;
+}
+
 /* Component `at` is looked up in `value`. */
 ErrCode expr_path_of_value(const FieldPath *path, uint32_t at, Value value, Arena *scratch,
                            Value *ret, Error *err) {

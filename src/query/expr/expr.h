@@ -54,6 +54,8 @@ typedef struct ExprParseContext {
     const ExprScope *scope; /* NULL: no variables but the built-in ones */
     uint64_t cluster_ts;    /* $$CLUSTER_TIME; 0: there is none, as on a standalone node */
     ApiRules api;
+    uint32_t
+        *needed_meta; /* gets the kinds of $meta that are asked for; NULL: nobody wants to know */
 } ExprParseContext;
 
 /* Asks whether to go on: fails when the operation was killed or ran out of time. */
@@ -75,6 +77,7 @@ typedef struct ExprEvalContext {
     Prng *prng; /* $rand; NULL: seeded by the operating system per call */
     CheckHook check;
     const ExprBinding *bindings; /* for ExprParseContext.scope */
+    const Doc *meta;             /* $meta, see doc_meta.h; NULL: refused */
     uint32_t step_count;         /* private to expr.c */
 } ExprEvalContext;
 
@@ -104,6 +107,9 @@ bool expr_is_literal(const Expr *expr, Value *ret_value);
 
 /* The path of an expression that is only a field of the root document; NULL for others. */
 const FieldPath *expr_field_path(const Expr *expr);
+
+/* The expression of one field, if this one makes a document of expressions; else NULL. */
+const Expr *expr_object_field(const Expr *expr, Str name);
 
 /* The value at the path by this language's rules: arrays of documents in its middle give arrays,
  * numbers are names of fields. */

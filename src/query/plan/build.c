@@ -7,6 +7,7 @@
  */
 #include <string.h>
 
+#include "query/expr/doc_meta.h"
 #include "query/plan/planner_internal.h"
 
 static uint32_t fields_of_filter(const Planning *p, const MatchExpr *filter, const IndexPath *path);
@@ -48,16 +49,15 @@ PlanStage *build_sorted(Planning *p, PlanStage *stage, bool is_sorted) {
                            .collator = p->collator,
                            .memory_bytes = spec->sort_memory_bytes,
                            .spill_dir = spec->spill_dir};
-    uint32_t meta = p->projection != NULL ? project_needed_meta(p->projection) : 0;
-    options.keeps_record_ids = (spec->is_show_record_id && !spec->is_return_key) ||
-                               (meta >> PROJECT_META_RECORD_ID & 1) != 0;
+    options.keeps_origins = spec->is_show_record_id || p->exec->is_key_wanted ||
+                            doc_meta_has(p->exec->needed_meta, DOC_META_RECORD_ID);
     if (spec->limit > 0 && spec->limit <= INT64_MAX - spec->skip)
         options.limit = spec->limit + spec->skip;
+    if (spec->sort_limit > 0)
+        options.limit = spec->sort_limit;
     /* With a limit few documents are kept; without one it pays to keep only the needed fields of
      * each. */
-    if (spec->is_return_key)
-        stage = stage_put_index_key(p->exec, stage);
-    else if (options.limit == 0)
+    if (options.limit == 0)
         stage = narrow(p, stage);
     return stage_sort(p->exec, stage, &options);
 }
@@ -87,6 +87,8 @@ static PlanStage *show_needed(Planning *p, PlanStage *stage, const PathSet *path
 
 PlanStage *build_shape(Planning *p, PlanStage *stage) {
     const QuerySpec *spec = p->spec;
+    if (spec->sort_limit > 0 && !stage_has(stage, "SORT"))
+        stage = stage_limit(p->exec, stage, spec->sort_limit);
     if (spec->skip > 0)
         stage = stage_skip(p->exec, stage, spec->skip);
     if (spec->limit > 0)
@@ -96,9 +98,11 @@ PlanStage *build_shape(Planning *p, PlanStage *stage) {
         stage = keys = stage_take_sort_key(p->exec, stage, p->sort, p->collator);
     if (spec->is_return_key) /* and nothing else */
         stage = stage_return_key(p->exec, stage);
-    else if (p->projection != NULL)
+    else if (p->projection != NULL) {
         stage = stage_project(p->exec, stage, p->projection, p->filter, spec->now_ms);
-    else if (spec->needed_paths != NULL && !spec->is_distinct_of_elements)
+        if (p->exec->needed_meta != 0)
+            p->exec->meta_stage = stage;
+    } else if (spec->needed_paths != NULL && !spec->is_distinct_of_elements)
         stage = show_needed(p, stage, spec->needed_paths);
     if (spec->is_show_record_id && !spec->is_return_key)
         stage = stage_show_record_id(p->exec, stage);

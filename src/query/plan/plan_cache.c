@@ -31,6 +31,7 @@ typedef struct CacheEntry {
     bool is_active;
     int64_t created_wall_ms;
     int64_t hits;
+    int64_t bytes; /* of the entry and its copies */
 } CacheEntry;
 
 struct PlanCache {
@@ -39,6 +40,10 @@ struct PlanCache {
     /* Guarded by mu. */
     CacheEntry *places[PLAN_CACHE_PLACES];
 };
+
+/* Of all caches, for serverStatus. */
+static _Atomic int64_t total_count;
+static _Atomic int64_t total_bytes;
 
 static PlanCache *cache_of(const Collection *coll, bool is_made);
 static void cache_free(CollectionExtra *base);
@@ -160,6 +165,10 @@ static uint8_t *copy_shown(Doc doc, size_t size_max) {
     return doc_is_present(doc) && doc_size(doc) <= size_max ? doc_copy_heap(doc) : NULL;
 }
 
+static size_t size_of(const uint8_t *copy) {
+    return copy != NULL ? doc_size((Doc){copy}) : 0;
+}
+
 static CacheEntry *entry_new(const PlanShape *shape, const PlanChoice *choice,
                              const PlanOrigin *origin) {
     CacheEntry *entry = NEW(CacheEntry);
@@ -172,6 +181,11 @@ static CacheEntry *entry_new(const PlanShape *shape, const PlanChoice *choice,
     entry->projection = copy_shown(origin->projection, SIZE_MAX);
     entry->trials = copy_shown(origin->trials, TRIALS_SIZE_MAX);
     entry->created_wall_ms = clock_wall_ms();
+    entry->bytes =
+        (int64_t)(sizeof(*entry) + shape->bytes.size + size_of(entry->filter) +
+                  size_of(entry->sort) + size_of(entry->projection) + size_of(entry->trials));
+    atomic_fetch_add_explicit(&total_count, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&total_bytes, entry->bytes, memory_order_relaxed);
     return entry;
 }
 
@@ -196,6 +210,13 @@ void plan_cache_put(const Collection *coll, const PlanShape *shape, const PlanCh
     }
     mutex_unlock(&cache->mu);
     entry_free(old);
+}
+
+PlanCacheTotals plan_cache_totals(void) {
+    return (PlanCacheTotals){
+        .count = atomic_load_explicit(&total_count, memory_order_relaxed),
+        .bytes = atomic_load_explicit(&total_bytes, memory_order_relaxed),
+    };
 }
 
 void plan_cache_deactivate(const Collection *coll, const PlanShape *shape) {
@@ -247,6 +268,7 @@ static void entry_to_bson(const CacheEntry *entry, DocBuilder *b) {
     if (entry->trials != NULL)
         build_all(b, (Doc){entry->trials});
     build_bool(b, "indexFilterSet", entry->choice.has_index_filter);
+    build_i64(b, "estimatedSizeBytes", entry->bytes);
 }
 
 void plan_cache_to_bson(const Collection *coll, DocBuilder *array) {
@@ -292,6 +314,8 @@ static void cache_free(CollectionExtra *base) {
 static void entry_free(CacheEntry *entry) {
     if (entry == NULL)
         return;
+    atomic_fetch_sub_explicit(&total_count, 1, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&total_bytes, entry->bytes, memory_order_relaxed);
     xfree((void *)entry->key.data);
     xfree(entry->filter);
     xfree(entry->sort);

@@ -60,3 +60,10 @@ void plan_cache_deactivate(const Collection *coll, const PlanShape *shape);
 uint32_t plan_cache_clear(const Collection *coll, const uint32_t *query_hash);
 /* One document per entry, for $planCacheStats: appends them to the open array. */
 void plan_cache_to_bson(const Collection *coll, DocBuilder *array);
+
+/* Of all collections together. */
+typedef struct PlanCacheTotals {
+    int64_t count;
+    int64_t bytes;
+} PlanCacheTotals;
+PlanCacheTotals plan_cache_totals(void);

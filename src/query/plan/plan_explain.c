@@ -89,6 +89,8 @@ static void build_trial(const PlanTrial *trial, DocBuilder *b) {
     build_count(b, "executionTimeMillisEstimate", 0);
     build_count(b, "totalKeysExamined", trial->keys);
     build_count(b, "totalDocsExamined", trial->docs);
+    if (trial->is_failed)
+        build_bool(b, "failed", true);
     build_f64(b, "score", trial->score);
     build_elem_as(b, STR("executionStages"), doc_get_lit(trial->shown, "stats"));
 }

@@ -6,6 +6,7 @@
 #include "bson/collator.h"
 #include "bson/json.h"
 #include "index/key_gen.h"
+#include "query/expr/doc_meta.h"
 #include "query/expr/expr.h"
 #include "query/plan/index_filters.h"
 #include "query/plan/planner_internal.h"
@@ -27,10 +28,9 @@ static void bound_by_ts(Planning *p, ScanOptions *options);
 
 ErrCode plan_query(CollAccess *access, const QuerySpec *spec, PlanExecutor **ret_exec, Error *err) {
     CLEANUP(executor_free_ptr) PlanExecutor *exec = executor_new(&access->ns);
-    exec->yield_period_us = spec->yield_period_us;
+    exec->knobs = spec->knobs;
     exec->is_tailable = spec->is_tailable;
     exec->is_profiled = spec->is_shape_wanted;
-    exec->is_key_wanted = spec->is_return_key;
     Planning *p = ARENA_NEW(&exec->arena, Planning);
     p->access = access;
     p->coll = access->coll;
@@ -38,6 +38,8 @@ ErrCode plan_query(CollAccess *access, const QuerySpec *spec, PlanExecutor **ret
     p->exec = exec;
     exec->collator = p->collator = query_collator(spec, p->coll);
     TRY(parse(p, err));
+    exec->is_key_wanted =
+        spec->is_return_key || doc_meta_has(exec->needed_meta, DOC_META_INDEX_KEY);
     exec->filter = p->filter;
     exec->sort = p->sort;
     if (p->coll == NULL) {
@@ -140,15 +142,14 @@ static ErrCode check_hint(const Planning *p, Error *err) {
 }
 
 /* Which {$meta: ...} a plan can provide. */
-static ErrCode check_meta(const Planning *p, uint32_t needed, Error *err) {
-    if ((needed >> PROJECT_META_TEXT_SCORE & 1) != 0)
+static ErrCode check_meta(const Planning *p, Error *err) {
+    const uint32_t needed = p->exec->needed_meta;
+    if (doc_meta_has(needed, DOC_META_TEXT_SCORE))
         return error_set(err, (ErrCode)40218,
                          "query requires text score metadata, but it is not available");
-    if ((needed >> PROJECT_META_INDEX_KEY & 1) != 0)
-        return error_set(err, ERR_NOT_IMPLEMENTED, "$meta 'indexKey' is not supported yet");
-    if ((needed >> PROJECT_META_SORT_KEY & 1) == 0)
+    if (!doc_meta_has(needed, DOC_META_SORT_KEY))
         return ERR_OK;
-    if ((p->sort == NULL || p->sort->count == 0) && p->spec->parsed_projection != NULL)
+    if ((p->sort == NULL || p->sort->count == 0) && p->spec->needed_meta != 0)
         return ERR_OK; /* of a pipeline: missing */
     if (p->sort == NULL || p->sort->count == 0)
         return error_set(err, ERR_BAD_VALUE, "cannot use sortKey $meta projection without a sort");
@@ -177,6 +178,7 @@ static ErrCode parse_projection(Planning *p, Error *err) {
     const QuerySpec *spec = p->spec;
     p->needed = path_set(&p->exec->arena);
     bool is_known = spec->is_count;
+    p->exec->needed_meta = spec->needed_meta;
     if (spec->needed_paths != NULL && !spec->needed_paths->is_all) {
         for (uint32_t i = 0; i < spec->needed_paths->count; i++)
             path_set_add(&p->needed, spec->needed_paths->paths[i]);
@@ -186,19 +188,18 @@ static ErrCode parse_projection(Planning *p, Error *err) {
         ProjectContext ctx = {.syntax = PROJECT_FIND, .expr = &p->expr, .match = &p->match};
         Projection *projection;
         TRY(project_parse(spec->projection, &ctx, &p->exec->arena, &projection, err));
-        TRY(check_meta(p, project_needed_meta(projection), err));
+        p->exec->needed_meta |= project_needed_meta(projection);
         if (!project_is_identity(projection))
             p->projection = projection;
         is_known = p->projection != NULL && !project_needs_details(projection) &&
-                   project_needed_meta(projection) == 0 &&
                    project_add_paths(projection, &p->needed);
     }
     if (spec->parsed_projection != NULL) {
         p->projection = spec->parsed_projection;
-        TRY(check_meta(p, project_needed_meta(p->projection), err));
-        is_known =
-            project_add_paths(p->projection, &p->needed) && project_needed_meta(p->projection) == 0;
+        is_known = project_add_paths(p->projection, &p->needed);
     }
+    TRY(check_meta(p, err));
+    is_known &= p->exec->needed_meta == 0;
     if (is_known && !spec->is_count) {
         PathSet *shown = ARENA_NEW(&p->exec->arena, PathSet);
         *shown = path_set(&p->exec->arena);
@@ -513,13 +514,10 @@ static void deactivate(const PlanExecutor *exec) {
     plan_cache_deactivate(exec->access->coll, &exec->shape);
 }
 
-/* The cached plan has done much more than when it was tried, and found nothing yet: all candidates
- * are tried again. */
+/* The cached plan has failed, or done much more than when it was tried and found nothing yet: all
+ * candidates are tried again. */
 static ErrCode replan(PlanExecutor *exec, Error *err) {
     Planning *p = exec->planning;
-    OpMetrics *metrics = &exec->access->op->metrics;
-    metrics->replan_works_expected = (int64_t)exec->cached_works;
-    metrics->replan_works = (int64_t)exec->ticks;
     p->access = exec->access;
     p->coll = exec->access->coll;
     deactivate(exec);

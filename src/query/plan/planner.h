@@ -24,6 +24,7 @@ typedef struct QuerySpec {
     MatchExpr *parsed_filter;
     const SortPattern *parsed_sort;
     Projection *parsed_projection;
+    uint32_t needed_meta;        /* kinds of $meta that the pipeline reads */
     const PathSet *needed_paths; /* paths that the pipeline reads; NULL: any */
     Doc projection;              /* DOC_NONE: whole documents */
     Elem hint;                   /* missing, a name, or a key pattern */
@@ -31,6 +32,7 @@ typedef struct QuerySpec {
     Doc max;
     int64_t skip;
     int64_t limit;      /* 0: none */
+    int64_t sort_limit; /* before the skip, which takes all of them away; 0: none */
     bool has_collation; /* else the collection's default is used */
     const Collator *collator;
     Doc let_values;
@@ -59,7 +61,7 @@ typedef struct QuerySpec {
     bool is_shape_wanted;      /* the executor tells its shape, whether it is cached or not */
     size_t sort_memory_bytes;
     const char *spill_dir; /* NULL: a sort may not use the disk */
-    int64_t yield_period_us;
+    PlanKnobs knobs;
     int64_t now_ms;
     uint64_t cluster_ts; /* $$CLUSTER_TIME */
 } QuerySpec;

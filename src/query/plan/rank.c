@@ -10,8 +10,8 @@
 #include "query/plan/planner_internal.h"
 
 enum {
-    TRIAL_RESULTS = 101, /* the size of a first batch: what the client sees first */
-    TRIAL_WORKS = 10000, /* of each candidate */
+    TRIAL_RESULTS_DEFAULT = 101, /* the size of a first batch: what the client sees first */
+    TRIAL_WORKS_DEFAULT = 10000, /* of each candidate */
     /* Works of the first turn; turns double, so that switching costs little. */
     TRIAL_TURN_FIRST = 16,
 };
@@ -29,6 +29,11 @@ static ErrCode take_turn(Planning *p, Trial *trial, uint64_t works, Error *err);
 static double score_of(const Trial *trial);
 static void keep_trials(Planning *p, const Trial *trials, uint32_t best);
 
+static uint32_t results_max_of(const Planning *p) {
+    uint32_t results_max = p->spec->knobs.trial_results;
+    return results_max > 0 ? results_max : TRIAL_RESULTS_DEFAULT;
+}
+
 ErrCode rank_candidates(Planning *p, uint32_t *ret_best, uint64_t *ret_works, Error *err) {
     Trial trials[CANDIDATES_MAX] = {0};
     uint32_t count = p->candidate_count;
@@ -41,9 +46,12 @@ ErrCode rank_candidates(Planning *p, uint32_t *ret_best, uint64_t *ret_works, Er
     ErrCode rc = ERR_OK;
     bool is_over = false;
     uint64_t used = 0;
+    uint64_t works_max =
+        p->spec->knobs.trial_works > 0 ? p->spec->knobs.trial_works : TRIAL_WORKS_DEFAULT;
+    uint32_t results_max = results_max_of(p);
     for (uint64_t turn = TRIAL_TURN_FIRST; rc == ERR_OK && !is_over; turn *= 2) {
-        if (used + turn > TRIAL_WORKS) {
-            turn = TRIAL_WORKS - used;
+        if (used + turn > works_max) {
+            turn = works_max - used;
             is_over = true;
         }
         used += turn;
@@ -59,7 +67,7 @@ ErrCode rank_candidates(Planning *p, uint32_t *ret_best, uint64_t *ret_works, Er
                 error_reset(err);
                 rc = ERR_OK;
             }
-            is_over |= trial->is_at_end || trial->results >= TRIAL_RESULTS;
+            is_over |= trial->is_at_end || trial->results >= results_max;
         }
     }
     *ret_best = 0;
@@ -80,13 +88,14 @@ ErrCode rank_candidates(Planning *p, uint32_t *ret_best, uint64_t *ret_works, Er
 }
 
 static ErrCode take_turn(Planning *p, Trial *trial, uint64_t works, Error *err) {
-    if (trial->is_at_end || trial->results >= TRIAL_RESULTS)
+    uint32_t results_max = results_max_of(p);
+    if (trial->is_at_end || trial->results >= results_max)
         return ERR_OK;
     PlanExecutor *exec = p->exec;
     uint64_t before = exec->ticks;
     executor_set_pause(exec, works);
     ErrCode rc = ERR_OK;
-    while (rc == ERR_OK && !trial->is_at_end && trial->results < TRIAL_RESULTS) {
+    while (rc == ERR_OK && !trial->is_at_end && trial->results < results_max) {
         bool is_found;
         PlanRow row;
         rc = stage_next(trial->root, &is_found, &row, err);
@@ -126,7 +135,8 @@ static void keep_trials(Planning *p, const Trial *trials, uint32_t best) {
         stage_explain(trials[i].root, &b, "stats", /* has_stats= */ true);
         PlanTrial *kept = &exec->trials[exec->trial_count++];
         *kept = (PlanTrial){.shown = doc_builder_end(&b),
-                            .score = trials[i].score,
+                            .score = trials[i].is_failed ? 0 : trials[i].score,
+                            .is_failed = trials[i].is_failed,
                             .results = trials[i].results,
                             .is_winner = i == best};
         stage_count_all(trials[i].root, &kept->keys, &kept->docs);

@@ -79,13 +79,6 @@ uint32_t project_needed_meta(const Projection *projection) {
     return projection->needed_meta;
 }
 
-static const char *const META_NAMES[] = {
-    [PROJECT_META_SORT_KEY] = "sortKey",
-    [PROJECT_META_RECORD_ID] = "recordId",
-    [PROJECT_META_INDEX_KEY] = "indexKey",
-    [PROJECT_META_TEXT_SCORE] = "textScore",
-};
-
 /* The fields that are shown or hidden, or those that are computed. */
 static void show_children(const ProjectNode *node, bool is_computed, DocBuilder *b) {
     for (uint32_t i = 0; i < node->child_count; i++) {
@@ -104,7 +97,7 @@ static void show_children(const ProjectNode *node, bool is_computed, DocBuilder 
             expr_to_bson(child->expr, name, b);
         } else if (child->kind == NODE_EXPR && is_computed) {
             size_t opened = build_open_doc_str(b, name);
-            build_cstr(b, "$meta", META_NAMES[child->meta]);
+            build_cstr(b, "$meta", doc_meta_name(child->meta));
             build_close(b, opened);
         }
     }
@@ -191,16 +184,14 @@ bool project_preserves_path(const Projection *projection, Str dotted) {
     return false; /* something below the path changes */
 }
 
-Str project_renamed_field(const Projection *projection, Str field) {
+Str project_renamed_path(const Projection *projection, Str field) {
     const ProjectNode *root = &projection->root;
     for (uint32_t i = 0; i < root->child_count; i++) {
         const ProjectNode *child = root->children[i];
         if (child->kind != NODE_EXPR || child->is_meta || !str_equal(child->name.name, field))
             continue;
         const FieldPath *path = expr_field_path(child->expr);
-        /* A longer path, through arrays, has another meaning in filters. */
-        if (path != NULL && path->count == 1 && path->parts[0].index < 0)
-            return path->dotted;
+        return path != NULL && !has_numeric_part(path->dotted) ? path->dotted : STR("");
     }
     return STR("");
 }
@@ -427,7 +418,8 @@ static ErrCode append_computed_doc(Apply *a, const ProjectNode *node, Str name, 
 
 static ErrCode append_expr(Apply *a, const ProjectNode *node, Error *err) {
     if (node->is_meta) {
-        Elem known = a->input->meta->values[node->meta];
+        Elem known = ELEM_MISSING;
+        TRY(doc_meta_get(a->input->eval, node->meta, &known, err));
         if (elem_is_present(known))
             build_elem_as(&a->b, node->name.name, known);
         return ERR_OK;

@@ -34,23 +34,9 @@ typedef struct ProjectContext {
     const MatchParseContext *match; /* for $elemMatch; needed with PROJECT_FIND */
 } ProjectContext;
 
-/* What is known about a document besides its fields: {$meta: "recordId"}. */
-typedef enum ProjectMetaKind {
-    PROJECT_META_SORT_KEY,
-    PROJECT_META_RECORD_ID,
-    PROJECT_META_INDEX_KEY,
-    PROJECT_META_TEXT_SCORE,
-    PROJECT_META_COUNT,
-} ProjectMetaKind;
-
-typedef struct ProjectMeta {
-    Elem values[PROJECT_META_COUNT]; /* missing ones do not show */
-} ProjectMeta;
-
 typedef struct ProjectInput {
     const MatchDetails *details; /* for `a.$`; NULL when project_needs_details is false */
     ExprEvalContext *eval;       /* its root is set here; NULL when project_has_exprs is false */
-    const ProjectMeta *meta;     /* NULL when project_needed_meta is 0 */
 } ProjectInput;
 
 /* Fails with 31253, 31254 when inclusion and exclusion are mixed, 31249, 31250 when two paths
@@ -74,8 +60,7 @@ bool project_needs_details(const Projection *projection);
 bool project_has_exprs(const Projection *projection);
 /* Only shows or hides fields of the top level. */
 bool project_is_simple(const Projection *projection);
-/* A bit for each ProjectMetaKind that is shown. Who applies the projection refuses what it does not
- * have. */
+/* A bit for each DocMetaKind that is read. */
 uint32_t project_needed_meta(const Projection *projection);
 bool project_is_inclusion(const Projection *projection);
 
@@ -86,9 +71,9 @@ bool project_add_paths(const Projection *projection, PathSet *set);
 /* Does the output have the same at this path as the input, for every input? */
 bool project_preserves_path(const Projection *projection, Str dotted);
 
-/* The field of the input that the output has, whole and for every input, under the name `field`;
- * empty: none that is known of. */
-Str project_renamed_field(const Projection *projection, Str field);
+/* The path in the input, without numbers, whose value the output has, whole and for every input,
+ * under the name `field`; empty: none that is known of. */
+Str project_renamed_path(const Projection *projection, Str field);
 
 /* The specification as given. */
 Doc project_spec(const Projection *projection);

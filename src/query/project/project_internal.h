@@ -3,6 +3,7 @@
  */
 #pragma once
 
+#include "query/expr/doc_meta.h"
 #include "query/project/project.h"
 
 enum {
@@ -47,7 +48,7 @@ struct ProjectNode {
     uint32_t read_count; /* children that an inclusion has to look for in the document */
     union {
         Expr *expr;
-        ProjectMetaKind meta;
+        DocMetaKind meta;
         MatchExpr *elem_match; /* {<name>: {$elemMatch: ...}} */
         struct {
             int32_t skip; /* negative: from the end */

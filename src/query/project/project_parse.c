@@ -61,6 +61,8 @@ static ErrCode parse_spec(Parser *p, Error *err) {
     TRY(finish_kind(p, err));
     mark_subtree(projection, &projection->root);
     projection->has_positional = projection->root.has_positional;
+    if (p->ctx->expr->needed_meta != NULL)
+        *p->ctx->expr->needed_meta |= projection->needed_meta;
     return ERR_OK;
 }
 
@@ -163,42 +165,17 @@ static ErrCode parse_operator(Parser *p, Elem elem, Str path, Error *err) {
 
 /* Goes with inclusion and exclusion, and says nothing about which of them it is. */
 static ErrCode parse_meta(Parser *p, Elem elem, Elem op, Str path, Error *err) {
-    static const struct {
-        const char *name;
-        int kind; /* -1: known, not supported */
-    } ROWS[] = {
-        {"sortKey", PROJECT_META_SORT_KEY},
-        {"recordId", PROJECT_META_RECORD_ID},
-        {"indexKey", PROJECT_META_INDEX_KEY},
-        {"textScore", PROJECT_META_TEXT_SCORE},
-        {"geoNearDistance", -1},
-        {"geoNearPoint", -1},
-        {"randVal", -1},
-        {"searchScore", -1},
-        {"searchHighlights", -1},
-        {"searchScoreDetails", -1},
-        {"timeseriesBucketMinTime", -1},
-        {"timeseriesBucketMaxTime", -1},
-    };
-    if (elem_type(op) != BT_STRING)
-        return error_set(err, (ErrCode)17307, "$meta only supports string arguments");
-    if (doc_count(elem_doc(elem)) != 1)
+    if (elem_type(op) == BT_STRING && doc_count(elem_doc(elem)) != 1)
         return error_set(err, ERR_BAD_VALUE,
                          "an object with $meta must have exactly one field, found: %s",
                          shell_text_of_elem(elem, p->arena));
-    for (size_t i = 0; i < ARRAY_LEN(ROWS); i++) {
-        if (!str_is(elem_str(op), ROWS[i].name))
-            continue;
-        if (ROWS[i].kind < 0)
-            return error_set(err, ERR_NOT_IMPLEMENTED, "$meta '%s' is not supported", ROWS[i].name);
-        ProjectNode *node;
-        TRY(add_node(p, path, NODE_EXPR, &node, err));
-        node->is_meta = true;
-        node->meta = (ProjectMetaKind)ROWS[i].kind;
-        p->projection->needed_meta |= UINT32_C(1) << ROWS[i].kind;
-        return ERR_OK;
-    }
-    return error_set(err, (ErrCode)17308, "Unsupported argument to $meta: %s", elem_str(op).data);
+    DocMetaKind kind;
+    TRY(doc_meta_parse(op, &p->projection->needed_meta, &kind, err));
+    ProjectNode *node;
+    TRY(add_node(p, path, NODE_EXPR, &node, err));
+    node->is_meta = true;
+    node->meta = kind;
+    return ERR_OK;
 }
 
 /* find's own $slice: a number, or [skip, limit]. An array whose first element is no number is the
@@ -314,7 +291,9 @@ static ErrCode parse_expr(Parser *p, Elem elem, Str path, Error *err) {
         projection->kind = PROJECT_KIND_INCLUSION;
     ProjectNode *node;
     TRY(add_node(p, path, NODE_EXPR, &node, err));
-    ErrCode rc = expr_parse(elem, p->ctx->expr, p->arena, &node->expr, err);
+    ExprParseContext ctx = *p->ctx->expr;
+    ctx.needed_meta = &projection->needed_meta;
+    ErrCode rc = expr_parse(elem, &ctx, p->arena, &node->expr, err);
     if (rc != ERR_INVALID_PIPELINE_OPERATOR || elem_type(elem) != BT_DOC)
         return rc;
     /* The operator right at the field has a code of its own. */

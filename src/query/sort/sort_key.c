@@ -61,6 +61,27 @@ ErrCode sort_key_make(const SortPattern *pattern, Doc doc, const Collator *colla
     return buffer_check(&key->key, "sort key", err);
 }
 
+ErrCode sort_key_show(const SortPattern *pattern, Doc doc, const char *name, Arena *scratch,
+                      DocBuilder *b, Error *err) {
+    KeyBuilder key;
+    key_builder_init_arena(&key, scratch);
+    TRY(sort_key_make(pattern, doc, /* collator= */ NULL, &key, err));
+    key_append_end(&key, KEY_END_EXACT);
+    Str type_bits = key_type_bits(&key);
+    Doc values;
+    TRY(key_decode(key.key.data, key.key.size, (const uint8_t *)type_bits.data, type_bits.size,
+                   pattern->order, scratch, &values, err));
+    size_t array = build_open_array(b, name);
+    uint32_t index = 0;
+    DocIter iter = doc_iter(values);
+    for (Elem value; doc_iter_next(&iter, &value);) {
+        char index_text[INDEX_NAME_SIZE];
+        build_elem_as(b, index_name(index++, index_text), value);
+    }
+    build_close(b, array);
+    return ERR_OK;
+}
+
 /* Depth of the recursion: each level passes one array of some path. */
 static ErrCode make_keys(KeyMaker *maker, const Place *places, Error *err) {
     Elem array = ELEM_MISSING;

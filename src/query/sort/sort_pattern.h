@@ -13,6 +13,7 @@
 #include "base/arena.h"
 #include "base/buffer.h"
 #include "base/error.h"
+#include "bson/builder.h"
 #include "bson/compare.h"
 #include "bson/doc.h"
 #include "bson/keystring.h"
@@ -50,6 +51,11 @@ const SortPattern *sort_pattern_reverse(const SortPattern *pattern, Arena *arena
  * through different arrays. */
 ErrCode sort_key_make(const SortPattern *pattern, Doc doc, const Collator *collator,
                       KeyBuilder *key, Error *err) MUST_CHECK;
+
+/* The values that the key of `doc` is made of, one for each part, as an array `name` appended to
+ * `b`: what {$meta: "sortKey"} shows. Without a collation. */
+ErrCode sort_key_show(const SortPattern *pattern, Doc doc, const char *name, Arena *scratch,
+                      DocBuilder *b, Error *err) MUST_CHECK;
 
 /* The name of the field that carries a key. */
 #define SORT_KEY_NAME "$sortKey"
