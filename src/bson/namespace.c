@@ -66,7 +66,8 @@ bool ns_is_system(const Ns *ns) {
 }
 
 bool ns_is_replicated(const Ns *ns) {
-    return !str_is(ns_db(ns), "local") && !str_is(ns_coll(ns), "system.profile");
+    bool is_database = ns->size == ns->db_size;
+    return !str_is(ns_db(ns), "local") && (is_database || !str_is(ns_coll(ns), "system.profile"));
 }
 
 bool ns_is_oplog(const Ns *ns) {

@@ -116,6 +116,11 @@ static ErrCode apply_write(CommandCtx *ctx, const Entry *entry, Error *err) {
         return apply_to_views(ctx, entry, key, err);
     TRY(write_ns_check(ctx, &entry->ns, err));
     TRY(check_exists(ctx, &entry->ns, err));
+    count_op(ctx->service,
+             entry->op == 'i'   ? OP_COUNTER_INSERT
+             : entry->op == 'u' ? OP_COUNTER_UPDATE
+                                : OP_COUNTER_DELETE,
+             1);
     ModifyRequest modify = {
         .kind = entry->op == 'd' ? MODIFY_DELETE : MODIFY_UPDATE,
         .query = {.filter = id_of(key, arena)},

@@ -18,13 +18,17 @@
 static ErrCode check_state(CommandCtx *ctx, Repl *repl, Error *err);
 static ErrCode take_cluster_time(CommandCtx *ctx, Repl *repl, Error *err);
 static void choose_read_concern(CommandCtx *ctx);
+static void choose_prepare_conflict(CommandCtx *ctx, const ReadConcern *concern);
 static ErrCode wait_read_concern(CommandCtx *ctx, Repl *repl, Error *err);
 static void set_read_source(CommandCtx *ctx, const ReadConcern *concern);
 
 ErrCode concerns_before_run(CommandCtx *ctx, Error *err) {
     Repl *repl = ctx->service->repl;
-    if (service_is_standalone(ctx->service))
-        return sessions_before_run(ctx, err);
+    if (service_is_standalone(ctx->service)) {
+        TRY(sessions_before_run(ctx, err));
+        choose_prepare_conflict(ctx, &ctx->read_concern);
+        return ERR_OK;
+    }
     TRY(take_cluster_time(ctx, repl, err));
     ctx->op->cluster_ts = oplog_cluster_time(repl_oplog(repl));
     TRY(check_state(ctx, repl, err));
@@ -45,8 +49,10 @@ ErrCode concerns_before_run(CommandCtx *ctx, Error *err) {
 
 ErrCode concerns_after_run(CommandCtx *ctx, ErrCode rc, Error *err) {
     Repl *repl = ctx->service->repl;
-    if (service_is_standalone(ctx->service))
+    if (service_is_standalone(ctx->service)) {
+        ru_set_prepare_conflict(ctx->op->ru, PREPARE_WAIT);
         return rc;
+    }
     rc = sessions_after_run(ctx, rc, err);
     if (ru_read_source(ctx->op->ru) != READ_LATEST)
         ru_set_read_source(ctx->op->ru, READ_LATEST, 0);
@@ -207,6 +213,8 @@ static ErrCode wait_read_concern(CommandCtx *ctx, Repl *repl, Error *err) {
 void concerns_resume_read(CommandCtx *ctx, const ReadConcern *concern) {
     if (service_is_member(ctx->service))
         set_read_source(ctx, concern);
+    else
+        choose_prepare_conflict(ctx, concern);
 }
 
 static void look_majority(void *arg, const ReplCore *core) {

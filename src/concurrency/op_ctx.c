@@ -412,17 +412,30 @@ bool op_registry_kill(OpRegistry *registry, uint32_t op_id, ErrCode code) {
     return is_found;
 }
 
-static int kill_all(OpRegistry *registry, OpCtx *self, bool has_state_lock, ErrCode code) {
+static bool is_any(const OpCtx *op) {
+    (void)op;
+    return true;
+}
+
+static bool holds_state(const OpCtx *op) {
+    return !op->outlives_state_changes &&
+           atomic_load_explicit(&op->has_state_lock, memory_order_relaxed);
+}
+
+static bool awaits_prepared(const OpCtx *op) {
+    return !op->outlives_state_changes &&
+           atomic_load_explicit(&op->awaits_prepared, memory_order_relaxed);
+}
+
+static int kill_all(OpRegistry *registry, OpCtx *self, bool (*is_meant)(const OpCtx *op),
+                    ErrCode code) {
     int count = 0;
     /* The registry's mutex keeps the operations from being freed during the walk. */
     mutex_lock(&registry->mu);
     LIST_FOR_EACH (&registry->ops, node) {
         OpCtx *op = CONTAINER_OF(node, OpCtx, registry_node);
         mutex_lock(&op->mu);
-        if (op != self && op->is_active && !op->is_kill_exempt &&
-            (!has_state_lock ||
-             (!op->outlives_state_changes &&
-              atomic_load_explicit(&op->has_state_lock, memory_order_relaxed)))) {
+        if (op != self && op->is_active && !op->is_kill_exempt && is_meant(op)) {
             kill_locked(op, code);
             count++;
         }
@@ -433,11 +446,15 @@ static int kill_all(OpRegistry *registry, OpCtx *self, bool has_state_lock, ErrC
 }
 
 int op_registry_kill_all(OpRegistry *registry, OpCtx *self, ErrCode code) {
-    return kill_all(registry, self, /* has_state_lock= */ false, code);
+    return kill_all(registry, self, is_any, code);
 }
 
 int op_registry_kill_state_holders(OpRegistry *registry, OpCtx *self, ErrCode code) {
-    return kill_all(registry, self, /* has_state_lock= */ true, code);
+    return kill_all(registry, self, holds_state, code);
+}
+
+int op_registry_kill_prepared_waiters(OpRegistry *registry, OpCtx *self, ErrCode code) {
+    return kill_all(registry, self, awaits_prepared, code);
 }
 
 void op_registry_kill_connection(OpRegistry *registry, int64_t connection_id, ErrCode code) {

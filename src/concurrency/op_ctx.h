@@ -122,6 +122,7 @@ struct OpCtx {
     OpMetrics metrics;
     /* Atomic: reads that met what a prepared transaction has written. */
     _Atomic int64_t prepare_conflicts;
+    _Atomic bool awaits_prepared; /* it waits for the end of such a transaction */
     const BlockHooks *hooks;
     void *hooks_arg;
     struct CatalogStage *catalog_stage; /* DDL changes of the open unit of work, or NULL */
@@ -276,6 +277,8 @@ bool op_registry_kill(OpRegistry *registry, uint32_t op_id, ErrCode code);
 int op_registry_kill_all(OpRegistry *registry, OpCtx *self, ErrCode code);
 /* The same, only those that hold the RSTL and do not outlive the change of state. */
 int op_registry_kill_state_holders(OpRegistry *registry, OpCtx *self, ErrCode code);
+/* Likewise those that wait for the end of a prepared transaction, with or without it. */
+int op_registry_kill_prepared_waiters(OpRegistry *registry, OpCtx *self, ErrCode code);
 /* Kills the active operations whose client connection is `connection_id`. */
 void op_registry_kill_connection(OpRegistry *registry, int64_t connection_id, ErrCode code);
 

@@ -22,6 +22,9 @@ typedef enum NodeRole {
 
 typedef struct ServiceCtx {
     NodeRole role;
+    /* Of a standalone node: what is replicated belongs to a replica set, whose other members would
+     * not have a write; nothing is written to it unasked. */
+    bool has_data_of_member;
     struct OpRegistry *ops;
     struct StorageEngine *storage;
     struct CatalogService *catalog;

@@ -468,6 +468,8 @@ static void step_down(Repl *repl, OpCtx *op, const ReplAction *action) {
         action->step_down_reason == REPL_STEP_DOWN_NO_MAJORITY)
         failpoint_hang(FP_BLOCK_HEARTBEAT_STEP_DOWN);
     transition_step_down(repl, op);
+    /* Clients hear of it: those whose operations were killed await a change of the topology after
+     * that error, so this comes last. */
     repl_event(repl, stepped_down, NULL);
     mutex_lock(&repl->mu);
     LIST_FOR_EACH (&repl->waiters, node) {

@@ -88,6 +88,8 @@ ErrCode repl_replay_range(Repl *repl, OpCtx *op, const ReplayRange *range, Error
         arena_rewind(&op->arena, mark);
         if (count == 0)
             break;
+        if (repl->is_without_history)
+            TRY(storage_set_stable_and_oldest(repl->engine, after, after, err));
         if (range->on_batch != NULL)
             TRY(range->on_batch(range->arg, (int64_t)count, err));
     }

@@ -55,12 +55,7 @@ static ErrCode load_config(Repl *repl, OpCtx *op, ReplConfig **ret_config, ReplS
     return ERR_OK;
 }
 
-static ErrCode open_core(Repl *repl, OpCtx *op, ReplStart *start, Error *err) {
-    start->set_name = repl->set_name;
-    start->self_host =
-        start->self_index >= 0 ? start->config->members[start->self_index].host : repl->host;
-    start->last_applied = repl_own_positions(repl).applied;
-    TRY(local_load_last_vote(op, &start->last_vote, err));
+ErrCode repl_load_rollback_id(Repl *repl, OpCtx *op, Error *err) {
     int32_t rollback_id;
     TRY(local_load_rollback_id(op, &rollback_id, err));
     /* Entries that were not on disk yet are lost, and so is what they wrote: whoever copied it from
@@ -68,6 +63,16 @@ static ErrCode open_core(Repl *repl, OpCtx *op, ReplStart *start, Error *err) {
     if (storage_was_unclean(repl->engine) && oplog_exists(repl->oplog))
         TRY(local_store_rollback_id(op, ++rollback_id, err));
     atomic_store(&repl->rollback_id, rollback_id);
+    return ERR_OK;
+}
+
+static ErrCode open_core(Repl *repl, OpCtx *op, ReplStart *start, Error *err) {
+    start->set_name = repl->set_name;
+    start->self_host =
+        start->self_index >= 0 ? start->config->members[start->self_index].host : repl->host;
+    start->last_applied = repl_own_positions(repl).applied;
+    TRY(local_load_last_vote(op, &start->last_vote, err));
+    TRY(repl_load_rollback_id(repl, op, err));
     secure_random(&start->seed, sizeof(start->seed));
     ReplOptions options = repl_options_default();
     repl->core = repl_core_new(start, &options, repl_now());
@@ -82,12 +87,10 @@ static ErrCode wait_majority(void *arg, OpCtx *op, OpTime optime, Error *err) {
                                    err);
 }
 
-ErrCode repl_open(OpCtx *op, const ReplSettings *settings, const ReplHooks *hooks, Repl **ret_repl,
-                  Error *err) {
+Repl *repl_new(OpCtx *op, const ReplSettings *settings) {
     Repl *repl = NEW(Repl);
     repl->service = op->service;
     repl->engine = op_storage(op);
-    repl->hooks = *hooks;
     repl->port = settings->port;
     repl->oplog_bytes = settings->oplog_bytes;
     repl->config_flags =
@@ -107,19 +110,29 @@ ErrCode repl_open(OpCtx *op, const ReplSettings *settings, const ReplHooks *hook
     repl->tasks = task_services_new(op->service, &task_env);
     repl->time_keys = time_keys_new(repl);
     repl->note_asker = note_asker_new(repl);
+    return repl;
+}
+
+ErrCode repl_open_log(Repl *repl, OpCtx *op, double hours_min, Error *err) {
+    TRY(oplog_open(op, hours_min, &repl->oplog, err));
+    uint32_t threads = 2 * (uint32_t)thread_cpu_count();
+    return applier_new(op->service, threads < APPLIER_THREADS_MAX ? threads : APPLIER_THREADS_MAX,
+                       &repl->applier, err);
+}
+
+ErrCode repl_open(OpCtx *op, const ReplSettings *settings, const ReplHooks *hooks, Repl **ret_repl,
+                  Error *err) {
+    Repl *repl = repl_new(op, settings);
+    repl->hooks = *hooks;
     if (settings->has_test_service)
         repl->test_service = test_service_new(op->service, repl->tasks);
     if (settings->has_test_service)
         catalog_set_document_key_source(op_catalog(op), &DOCUMENT_KEY_TEST_SOURCE);
     CLEANUP(op_mode_restore) OpModeScope scope = op_mode_scope(op);
     op->mode.is_unreplicated = true;
-    ErrCode rc = oplog_open(op, settings->oplog_hours_min, &repl->oplog, err);
+    ErrCode rc = repl_open_log(repl, op, settings->oplog_hours_min, err);
     if (rc == ERR_OK)
         rc = local_state_open(op, err);
-    uint32_t threads = 2 * (uint32_t)thread_cpu_count();
-    if (rc == ERR_OK)
-        rc = applier_new(op->service, threads < APPLIER_THREADS_MAX ? threads : APPLIER_THREADS_MAX,
-                         &repl->applier, err);
     CLEANUP(repl_config_unref_ptr) ReplConfig *config = NULL;
     ReplStart start = {0};
     if (rc == ERR_OK)

@@ -71,6 +71,18 @@ typedef struct ReplHooks {
  * clients. */
 ErrCode repl_open(OpCtx *op, const ReplSettings *settings, const ReplHooks *hooks, Repl **ret_repl,
                   Error *err) MUST_CHECK;
+/* Of a standalone node on the data of a member, which recovers from their oplog as the member would
+ * (restore.c). */
+typedef struct ReplRestore {
+    bool is_kept;            /* a clean stop makes what was applied part of the data */
+    bool is_without_history; /* applied entries count as stable at once; needs is_kept */
+} ReplRestore;
+/* Fails where there is no oplog. From then on nobody writes to what is replicated. The Repl knows
+ * no set, and is only for the next function and repl_free. */
+ErrCode repl_open_restored(OpCtx *op, const ReplSettings *settings, ReplRestore restore,
+                           Repl **ret_repl, Error *err) MUST_CHECK;
+/* Before the last checkpoint, when nobody reads any more; NULL is fine. */
+void repl_end_restored(Repl *repl);
 /* Starts participating in the set. */
 ErrCode repl_start(Repl *repl, Error *err) MUST_CHECK;
 /* Before shutdown: a primary steps down in favour of a member that has everything it has, if there

@@ -60,6 +60,8 @@ struct Repl {
     uint32_t default_concern_changes;
     uint64_t default_concern_version;
     bool is_modes_changing;
+    bool is_kept;                    /* of a restored standalone node: see ReplRestore */
+    bool is_without_history;         /* recovery keeps none: see ReplRestore */
     uint64_t oldest_ts_min;          /* reads before it are not possible: history begins here */
     _Atomic bool is_copy_unfinished; /* an initial sync was begun and not finished */
     FlowControl flow;
@@ -110,6 +112,14 @@ struct Repl {
     ReplThread maintenance;
     uint64_t start_ts; /* the newest entry at start */
 };
+
+/* ---- repl.c ---- */
+
+/* Neither data nor threads yet. */
+Repl *repl_new(OpCtx *op, const ReplSettings *settings);
+ErrCode repl_open_log(Repl *repl, OpCtx *op, double hours_min, Error *err) MUST_CHECK;
+/* Another one after an unclean stop. */
+ErrCode repl_load_rollback_id(Repl *repl, OpCtx *op, Error *err) MUST_CHECK;
 
 /* ---- coordinator.c ---- */
 

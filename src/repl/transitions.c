@@ -83,8 +83,13 @@ static ErrCode lock_state(OpCtx *op, int64_t *ret_killed, Error *err) {
         if (rc == ERR_OK) {
             rc = lock_acquire(op, RESOURCE_ID_RSTL, LOCK_X, LOCK_AT_FRONT,
                               clock_mono_us() + PATIENCE_US, err);
-            if (rc == ERR_OK)
+            if (rc == ERR_OK) {
+                /* The end of what these wait for comes from elsewhere now, and may be long in
+                 * coming: their clients are better off with the next primary. */
+                *ret_killed += op_registry_kill_prepared_waiters(
+                    op->service->ops, op, ERR_INTERRUPTED_DUE_TO_REPL_STATE_CHANGE);
                 return ERR_OK;
+            }
             op_unlock_global(op);
         }
         if (rc != ERR_LOCK_TIMEOUT) {
@@ -198,7 +203,4 @@ void transition_step_down(Repl *repl, OpCtx *op) {
     transition_note(repl, "stepDown", killed);
     index_builds_step_down(repl->service->index_builds);
     repl_feed_positions(repl);
-    /* A client whose operation was killed awaits a topology change after that error, so this comes
-     * last. */
-    repl_tell_topology(repl);
 }

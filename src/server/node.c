@@ -53,14 +53,17 @@ enum {
 typedef struct Node {
     Process process;
     OpCtx *start_op;
+    Repl *restored; /* of a standalone node with recoverFromOplogAsStandalone */
 } Node;
 
 static NodeRole role_of(const Options *options);
 static ErrCode node_start(Process *process, int *ret_exit_code, Error *err);
 static void node_stop(Process *process);
+static ErrCode check_restore(ServiceCtx *service, Error *err);
 static ErrCode open_storage(Node *node, int *ret_exit_code, Error *err);
 static ErrCode open_catalog(Node *node, Error *err);
 static ErrCode open_repl(Node *node, OpCtx *op, Error *err);
+static ErrCode open_restored(Node *node, OpCtx *op, Error *err);
 static ErrCode open_config_catalog(Node *node, Error *err);
 static ErrCode start_services(Node *node, Error *err);
 
@@ -125,11 +128,34 @@ static NodeRole role_of(const Options *options) {
     return ROLES[options_cluster_role(options)];
 }
 
+/* Its storage engine works as that of a member. */
+static bool is_restored(const ServiceCtx *service) {
+    return service_is_standalone(service) && param_bool(service, PARAM_RECOVER_FROM_OPLOG);
+}
+
+static ErrCode check_restore(ServiceCtx *service, Error *err) {
+    bool is_kept = param_bool(service, PARAM_CHECKPOINT_AT_STOP);
+    bool is_without_history = param_bool(service, PARAM_RECOVERY_FOR_RESTORE);
+    if (param_bool(service, PARAM_RECOVER_FROM_OPLOG) && !service_is_standalone(service))
+        return error_set(err, ERR_INVALID_OPTIONS,
+                         "recoverFromOplogAsStandalone is for a standalone node: a member of a "
+                         "replica set (--replSet) recovers from its oplog anyway");
+    if (is_kept && !is_restored(service))
+        return error_set(err, ERR_INVALID_OPTIONS,
+                         "takeUnstableCheckpointOnShutdown needs recoverFromOplogAsStandalone");
+    if (is_without_history && !is_kept)
+        return error_set(err, ERR_INVALID_OPTIONS,
+                         "startupRecoveryForRestore needs recoverFromOplogAsStandalone and "
+                         "takeUnstableCheckpointOnShutdown");
+    return ERR_OK;
+}
+
 static ErrCode node_start(Process *process, int *ret_exit_code, Error *err) {
     Node *node = CONTAINER_OF(process, Node, process);
     ServiceCtx *service = &process->service;
+    TRY(check_restore(service, err));
     service->session_cache = session_cache_new();
-    service->index_builds = index_builds_new(service_is_member(service) ||
+    service->index_builds = index_builds_new(service_is_member(service) || is_restored(service) ||
                                              param_bool(service, PARAM_RESUME_INDEX_BUILDS));
     PARAM_HOOKS[PARAM_INDEX_BUILDS_ACTIVE_MAX].apply(service, PARAM_INDEX_BUILDS_ACTIVE_MAX);
     TRY(open_storage(node, ret_exit_code, err));
@@ -157,7 +183,7 @@ static ErrCode open_storage(Node *node, int *ret_exit_code, Error *err) {
         .table_files_max = node->process.shares.table_files,
         .is_journal_loss_accepted = param_bool(service, PARAM_START_OVER_DAMAGED_JOURNAL),
         .engine_config_extra = option_text(options, OPTION_ENGINE_CONFIG),
-        .is_replicated = service_is_member(service),
+        .is_replicated = service_is_member(service) || is_restored(service),
     };
     ErrCode rc = storage_open(&config, service->ops, &service->storage, err);
     if (rc == ERR_DATA_CORRUPTION_DETECTED || rc == ERR_UNKNOWN_ERROR)
@@ -206,8 +232,12 @@ static ErrCode open_catalog(Node *node, Error *err) {
                                       &service->catalog, err);
     if (rc == ERR_OK)
         rc = ddl_recover_index_builds(op, err);
+    if (rc == ERR_OK && service_is_standalone(service))
+        rc = repl_find_stored_config(op, &service->has_data_of_member, err);
     if (rc == ERR_OK && service_is_member(service))
         rc = open_repl(node, op, err);
+    if (rc == ERR_OK && is_restored(service))
+        rc = open_restored(node, op, err);
     if (rc == ERR_OK && service->role == ROLE_SHARD) {
         service->hosts = primary_rounds_new(service, &CONFIG_HOSTS);
         service->shard = shard_state_new(service);
@@ -219,7 +249,7 @@ static ErrCode open_catalog(Node *node, Error *err) {
     }
     if (rc == ERR_OK && param_bool(service, PARAM_ENABLE_TEST_COMMANDS))
         catalog_add_access_policy(service->catalog, &TEST_OWNERSHIP_POLICY);
-    if (rc == ERR_OK && service_is_standalone(service))
+    if (rc == ERR_OK && service_is_standalone(service) && !service->has_data_of_member)
         rc = agg_sink_clean_up(op, err);
     if (rc == ERR_OK)
         start_records_write(service, op, node->process.start_ms);
@@ -318,6 +348,13 @@ static void count_transaction(ServiceCtx *service, int64_t duration_us) {
         latency_add(&command_stats(service)->latencies, LATENCY_TRANSACTIONS, duration_us);
 }
 
+/* What entries of the oplog change besides documents. */
+static void open_sessions(ServiceCtx *service) {
+    service->sessions = session_catalog_new(service);
+    txn_observe_ends(service->sessions, count_transaction);
+    service->preimages = preimage_purger_new(service, &PURGE_HOOKS);
+}
+
 static ErrCode open_repl(Node *node, OpCtx *op, Error *err) {
     const Options *options = node->process.options;
     char host[300];
@@ -334,12 +371,10 @@ static ErrCode open_repl(Node *node, OpCtx *op, Error *err) {
         .allows_arbiters = param_bool(&node->process.service, PARAM_ALLOW_MULTIPLE_ARBITERS),
         .allows_horizon_ips = param_bool(&node->process.service, PARAM_DISABLE_HORIZON_IP_CHECK),
     };
-    node->process.service.sessions = session_catalog_new(&node->process.service);
-    txn_observe_ends(node->process.service.sessions, count_transaction);
+    open_sessions(&node->process.service);
     node->process.service.default_concerns = default_concerns_cache_new();
     node->process.service.tick = tick;
     node->process.service.stream_hub = stream_hub_new(&node->process.service);
-    node->process.service.preimages = preimage_purger_new(&node->process.service, &PURGE_HOOKS);
     const ReplHooks hooks = {.topology_moves = on_topology_moves,
                              .topology_changed = on_topology_changed,
                              .removed = on_removed,
@@ -351,6 +386,21 @@ static ErrCode open_repl(Node *node, OpCtx *op, Error *err) {
                              .read_cluster_keys = shard_read_time_keys,
                              .read_floor = read_floor};
     return repl_open(op, &settings, &hooks, &node->process.service.repl, err);
+}
+
+static ErrCode open_restored(Node *node, OpCtx *op, Error *err) {
+    const Options *options = node->process.options;
+    ServiceCtx *service = &node->process.service;
+    service->has_data_of_member = true;
+    char host[300];
+    process_own_host(&node->process, host, sizeof(host));
+    open_sessions(service);
+    const ReplSettings settings = {
+        .set_name = "", .host = host, .port = (uint16_t)option_i64(options, OPTION_PORT)};
+    const ReplRestore mode = {.is_kept = param_bool(service, PARAM_CHECKPOINT_AT_STOP),
+                              .is_without_history =
+                                  param_bool(service, PARAM_RECOVERY_FOR_RESTORE)};
+    return repl_open_restored(op, &settings, mode, &node->restored, err);
 }
 
 /* ---- commands ---- */
@@ -380,7 +430,8 @@ static TtlSettings ttl_settings(ServiceCtx *service) {
     return (TtlSettings){
         /* Deletes come to secondaries by the oplog. */
         .is_enabled = param_bool(service, PARAM_TTL_MONITOR_ENABLED) &&
-                      (service_is_standalone(service) || repl_is_writable(service->repl)),
+                      (service_is_standalone(service) ? !service->has_data_of_member
+                                                      : repl_is_writable(service->repl)),
         .is_batched = param_bool(service, PARAM_TTL_MONITOR_BATCH_DELETES),
         .sleep_s = param_i64(service, PARAM_TTL_MONITOR_SLEEP_SECS),
         .sub_pass_s = param_i64(service, PARAM_TTL_MONITOR_SUB_PASS_TARGET_SECS),
@@ -493,10 +544,12 @@ static void node_stop(Process *process) {
     profiler_free(service->profiler);
     command_service_free(TAKE_PTR(service->commands));
     end_transactions(service);
+    repl_end_restored(node->restored);
     op_ctx_free(TAKE_PTR(node->start_op));
     fsync_lock_free(TAKE_PTR(service->fsync_lock));
     index_builds_free(TAKE_PTR(service->index_builds));
     repl_free(TAKE_PTR(service->repl));
+    repl_free(TAKE_PTR(node->restored));
     cluster_free(TAKE_PTR(service->cluster));
     range_deleter_free(TAKE_PTR(service->range_deleter));
     migrations_free(TAKE_PTR(service->migrations));

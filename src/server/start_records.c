@@ -42,10 +42,7 @@ static void note_failure(ErrCode rc, const char *what, Error *err) {
 void start_records_write(ServiceCtx *service, OpCtx *op, int64_t start_ms) {
     CLEANUP(error_reset) Error err = {0};
     note_failure(log_this_start(service, op, start_ms, &err), STARTUP_LOG_NS.text, &err);
-    bool is_of_a_set = service_is_member(service);
-    if (!is_of_a_set)
-        note_failure(repl_find_stored_config(op, &is_of_a_set, &err), "the configuration", &err);
-    if (is_of_a_set)
+    if (service_is_member(service) || service->has_data_of_member)
         return;
     note_failure(ensure_fcv(op, &err), FCV_NS_TEXT, &err);
     note_failure(session_collection_ensure(service, op, &err), "config.system.sessions", &err);

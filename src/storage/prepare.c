@@ -150,8 +150,10 @@ static ErrCode wait_for_end(RecoveryUnit *ru, uint64_t seen, Error *err) {
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&engine->prepared_mu);
     list_push_back(&engine->prepared_waiters, &waiter.node);
     bool has_ended;
+    atomic_store_explicit(&ru->op->awaits_prepared, true, memory_order_relaxed);
     ErrCode rc = op_wait_until(ru->op, &engine->prepared_mu, has_one_ended,
                                &(EndLook){engine, seen}, INT64_MAX, &has_ended, err);
+    atomic_store_explicit(&ru->op->awaits_prepared, false, memory_order_relaxed);
     list_remove(&waiter.node);
     return rc;
 }

@@ -641,7 +641,11 @@ test('applyOps runs writes and changes of the catalog, and tells how far it got'
     await c.createIndex({ x: 1 }, { unique: true });
     const err = await fails(admin.command({ applyOps: [insert({ _id: 2, x: 2 }), insert({ _id: 3, x: 1 })] }), 11000);
     assert.deepEqual([err.errorResponse.applied, err.errorResponse.results], [2, [true, false]]);
+    const counters = async () => (await admin.command({ serverStatus: 1 })).opcounters;
+    const before = await counters();
     await admin.command({ applyOps: [{ op: 'u', ns, o2: { _id: 1 }, o: { _id: 1, x: 9 } }, { op: 'd', ns, o: { _id: 2 } }] });
+    const later = await counters();
+    for (const kind of ['update', 'delete']) assert.equal(Number(later[kind]), Number(before[kind]) + 1, kind);
     assert.deepEqual(await c.find().toArray(), [{ _id: 1, x: 9 }]);
     await admin.command({ applyOps: [{ op: 'u', ns, o2: { _id: 1 }, o: { $v: 2, diff: { u: { x: 10 }, i: { y: 1 } } } }] });
     assert.deepEqual(await c.find().toArray(), [{ _id: 1, x: 10, y: 1 }]);

@@ -447,10 +447,17 @@ TEST(repl_core_higher_term_ends_a_primary_at_once) {
     EXPECT(repl_core_phase(fx.core) == REPL_PHASE_STEPPING_DOWN);
     EXPECT_EQ_I64(repl_core_primary_index(fx.core), -1);
     EXPECT(repl_core_why_not_electable(fx.core, fx.now)[0] != '\0');
+    EXPECT(find(&fx, REPL_ACTION_TOPOLOGY_CHANGED) != NULL);
+    ReplHelloView hello = repl_core_hello(fx.core);
+    EXPECT(!hello.is_writable_primary && !hello.is_secondary && !hello.has_election_id);
+    EXPECT(hello.primary == hello.self);
     clear(&fx);
     repl_core_on_stepped_down(fx.core, fx.now, &fx.actions);
     EXPECT(repl_core_phase(fx.core) == REPL_PHASE_FOLLOWER);
     EXPECT(find(&fx, REPL_ACTION_CHOOSE_SOURCE) != NULL);
+    EXPECT(find(&fx, REPL_ACTION_TOPOLOGY_CHANGED) != NULL);
+    hello = repl_core_hello(fx.core);
+    EXPECT(hello.is_secondary && hello.primary == NULL);
 }
 
 TEST(repl_core_primary_without_a_majority_steps_down) {

@@ -175,22 +175,30 @@ ReplHelloRole repl_hello_role(const ReplMemberConfig *member) {
     return member->priority > 0 ? REPL_HELLO_HOST : REPL_HELLO_PASSIVE;
 }
 
+ReplState core_shown_state(const ReplCore *core) {
+    return core->phase == REPL_PHASE_STEPPING_DOWN ? REPL_PRIMARY : repl_core_state(core);
+}
+
+int32_t core_shown_primary(const ReplCore *core) {
+    bool is_ending =
+        core->phase == REPL_PHASE_STEPPING_DOWN && core->primary_index == REPL_INDEX_NONE;
+    return is_ending ? core->self_index : core->primary_index;
+}
+
 ReplHelloView repl_core_hello(const ReplCore *core) {
     ReplHelloView view = {.config = core->config, .self = core_self(core)};
     if (core->config == NULL)
         return view;
-    ReplState state = repl_core_state(core);
+    ReplState state = core_shown_state(core);
     view.is_member = view.self != NULL;
     view.is_writable_primary = repl_core_is_writable(core);
     /* Elected but not writable yet, it still serves as a secondary. */
-    view.is_secondary =
-        state == REPL_SECONDARY || (state == REPL_PRIMARY && !view.is_writable_primary);
+    view.is_secondary = state == REPL_SECONDARY || core->phase == REPL_PHASE_CATCH_UP ||
+                        core->phase == REPL_PHASE_DRAIN;
     view.set_version = core->config->version;
     view.last_write = core->applied;
     view.majority_write = core->commit;
-    int32_t primary = core->primary_index;
-    if (primary == core->self_index && !view.is_writable_primary)
-        primary = REPL_INDEX_NONE;
+    int32_t primary = core_shown_primary(core);
     if (primary != REPL_INDEX_NONE)
         view.primary = &core->config->members[primary];
     view.has_election_id = view.is_writable_primary;

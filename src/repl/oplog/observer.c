@@ -231,10 +231,7 @@ static void log_ddl(const OpCtx *op, const DdlEntry *entry) {
 
 static ErrCode on_ddl(void *arg, OpCtx *op, const DdlEntry *entry, Error *err) {
     (void)err;
-    bool is_database = entry->ns->size == entry->ns->db_size;
-    bool is_replicated =
-        is_database ? !str_is(ns_db(entry->ns), "local") : ns_is_replicated(entry->ns);
-    if (op->mode.is_unreplicated || !is_replicated)
+    if (!is_told(op, entry->ns))
         return ERR_OK;
     DocBuilder *b = stage_op(arg, op, "c", entry->ns, entry->uuid);
     build_doc(b, "o", entry->o);
