@@ -269,15 +269,20 @@ static void build_counter(DocBuilder *b, const char *name, int64_t value) {
         build_count(b, name, value);
 }
 
-/* A statement of an update has its options also where they were left out. */
+/* A statement of an update has its options also where they were left out, and any has the comment
+ * of its command. */
 static void build_command(DocBuilder *b, const CommandCtx *ctx, const Profiled *what) {
     static const Str OPTIONS[] = {STR("multi"), STR("upsert")};
     Arena *arena = &ctx->op->arena;
     Doc command = what->command;
-    if (what->is_statement && strcmp(ctx->op->desc.op_type, "update") == 0) {
+    if (what->is_statement) {
+        Elem comment = ctx->args.comment;
+        bool is_update = strcmp(ctx->op->desc.op_type, "update") == 0;
         DocBuilder whole = doc_builder_in_arena_sized(arena, doc_size(command) + 64);
         build_all(&whole, command);
-        for (size_t i = 0; i < ARRAY_LEN(OPTIONS); i++)
+        if (elem_is_present(comment) && !elem_is_present(doc_get_lit(command, "comment")))
+            build_elem_as(&whole, STR("comment"), comment);
+        for (size_t i = 0; is_update && i < ARRAY_LEN(OPTIONS); i++)
             if (!elem_is_present(doc_get(command, OPTIONS[i])))
                 build_bool(&whole, OPTIONS[i].data, false);
         command = doc_builder_end(&whole);
@@ -287,15 +292,21 @@ static void build_command(DocBuilder *b, const CommandCtx *ctx, const Profiled *
 }
 
 /* What the kind of operation is about is told also when it is 0. */
-static void build_write_counters(DocBuilder *b, const char *op_type, const OpMetrics *m) {
-    bool is_insert = strcmp(op_type, "insert") == 0, is_update = strcmp(op_type, "update") == 0,
+static void build_write_counters(DocBuilder *b, const char *op_type, bool is_upsert,
+                                 const OpMetrics *m) {
+    bool is_insert = strcmp(op_type, "insert") == 0,
+         is_update = is_upsert || strcmp(op_type, "update") == 0,
          is_delete = strcmp(op_type, "remove") == 0;
     if (is_update || (!is_delete && m->docs_matched != 0))
         build_count(b, "nMatched", m->docs_matched);
     if (is_update || m->docs_modified != 0)
         build_count(b, "nModified", m->docs_modified);
-    if (is_insert || m->docs_inserted != 0)
+    if (is_upsert) {
+        build_bool(b, "upsert", true);
+        build_count(b, "nUpserted", m->docs_inserted);
+    } else if (is_insert || m->docs_inserted != 0) {
         build_count(b, "ninserted", m->docs_inserted);
+    }
     if (is_delete || m->docs_deleted != 0)
         build_count(b, "ndeleted", m->docs_deleted);
 }
@@ -344,7 +355,8 @@ static Doc build_profile(CommandCtx *ctx, const Profiled *what) {
         build_bool(&b, "usedDisk", true);
     if (m->is_cursor_exhausted)
         build_bool(&b, "cursorExhausted", true);
-    build_write_counters(&b, op->desc.op_type, m);
+    bool is_upsert = elem_is_truthy(doc_get_lit(what->command, "upsert"));
+    build_write_counters(&b, op->desc.op_type, is_upsert, m);
     build_counter(&b, "keysInserted", m->keys_inserted);
     build_counter(&b, "keysDeleted", m->keys_deleted);
     build_counter(&b, "writeConflicts", m->write_conflicts);

@@ -207,12 +207,18 @@ static ErrCode write_there(OpCtx *op, const char *primary, const CachedSession *
     return ERR_OK;
 }
 
+/* A standalone node on the data of a replica set writes nothing. */
+static ErrCode is_of_set(const ServiceCtx *service, OpCtx *op, bool *ret_is_of_set, Error *err) {
+    *ret_is_of_set = false;
+    return service_is_standalone(service) ? repl_find_stored_config(op, ret_is_of_set, err)
+                                          : ERR_OK;
+}
+
 static ErrCode write_changes(SessionRefresher *refresher, OpCtx *op, const SessionChanges *changes,
                              Error *err) {
     Repl *repl = refresher->service->repl;
-    bool is_foreign = false;
-    if (service_is_standalone(refresher->service))
-        TRY(repl_find_stored_config(op, &is_foreign, err));
+    bool is_foreign;
+    TRY(is_of_set(refresher->service, op, &is_foreign, err));
     if (is_foreign)
         return ERR_OK;
     if (is_writable(refresher->service)) {
@@ -268,8 +274,12 @@ static void collect_cursor(void *arg, const ClientCursor *cursor) {
 
 /* Whether config.system.sessions has, here and now, every session that was used before this round.
  * Elsewhere it may lag, or be spread over shards. */
-static bool is_record_complete(const ServiceCtx *service) {
-    return service->role == ROLE_MEMBER && is_writable(service);
+static ErrCode is_record_complete(const ServiceCtx *service, OpCtx *op, bool *ret, Error *err) {
+    bool is_foreign;
+    TRY(is_of_set(service, op, &is_foreign, err));
+    *ret = !is_foreign && (service->role == ROLE_MEMBER || service_is_standalone(service)) &&
+           is_writable(service);
+    return ERR_OK;
 }
 
 /* Cursors whose session is gone: it was not used for long, here or elsewhere, or its record was
@@ -279,8 +289,9 @@ static ErrCode close_expired_cursors(SessionRefresher *refresher, OpCtx *op, int
     ServiceCtx *service = refresher->service;
     CursorSessions found = {.ids = ARENA_ARRAY(&op->arena, Uuid, CURSOR_SESSIONS_MAX)};
     cursor_table_for_each(service->cursors, collect_cursor, &found);
-    int64_t since_ms =
-        is_record_complete(service) ? round_ms : clock_wall_ms() - timeout_ms(service);
+    bool is_complete = false;
+    TRY(is_record_complete(service, op, &is_complete, err));
+    int64_t since_ms = is_complete ? round_ms : clock_wall_ms() - timeout_ms(service);
     for (uint32_t i = 0; i < found.count; i++) {
         SessionId id = session_id_of_nobody(&found.ids[i]);
         bool is_recorded_there;
