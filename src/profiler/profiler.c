@@ -33,6 +33,7 @@ typedef struct DbLevel {
 struct Profiler {
     ServiceCtx *service;
     int32_t default_level;
+    ProfileFilter *default_filter; /* NULL: none */
     Mutex mu;
     /* Guarded by mu. */
     DbLevel *rows;
@@ -66,10 +67,11 @@ static void profile_one(Profiler *profiler, CommandCtx *ctx, const Profiled *wha
 static Doc build_profile(CommandCtx *ctx, const Profiled *what);
 static ErrCode write_profile(OpCtx *op, const Ns *ns, Doc doc, Error *err);
 
-Profiler *profiler_new(ServiceCtx *service, int32_t default_level) {
+Profiler *profiler_new(ServiceCtx *service, int32_t default_level, ProfileFilter *default_filter) {
     Profiler *profiler = NEW(Profiler);
     profiler->service = service;
     profiler->default_level = default_level;
+    profiler->default_filter = profile_filter_ref(default_filter);
     mutex_init(&profiler->mu, LOCK_RANK_PARAMETERS);
     mutex_lock(&profiler->mu);
     publish_locked(profiler);
@@ -83,6 +85,7 @@ void profiler_free(Profiler *profiler) {
     mutex_done(&profiler->mu);
     for (size_t i = 0; i < profiler->count; i++)
         profile_filter_unref(profiler->rows[i].filter);
+    profile_filter_unref(profiler->default_filter);
     xfree(profiler->rows);
     xfree(profiler);
 }
@@ -105,7 +108,7 @@ ProfileFilter *profiler_filter(Profiler *profiler, Str db) {
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&profiler->mu);
     DbLevel *row;
     (void)level_locked(profiler, db, &row);
-    return row != NULL ? profile_filter_ref(row->filter) : NULL;
+    return profile_filter_ref(row != NULL ? row->filter : profiler->default_filter);
 }
 
 void profiler_set_filter(Profiler *profiler, Str db, ProfileFilter *filter) {
@@ -125,7 +128,7 @@ void profiler_forget_level(Profiler *profiler, Str db) {
     if (row != NULL) {
         row->level = profiler->default_level;
         profile_filter_unref(row->filter);
-        row->filter = NULL;
+        row->filter = profile_filter_ref(profiler->default_filter);
     }
     publish_locked(profiler);
 }
@@ -140,7 +143,7 @@ static DbLevel *row_locked(Profiler *profiler, Str db) {
         return row;
     ARRAY_RESERVE(profiler->rows, profiler->count, profiler->capacity);
     row = &profiler->rows[profiler->count++];
-    *row = (DbLevel){.level = level};
+    *row = (DbLevel){.level = level, .filter = profile_filter_ref(profiler->default_filter)};
     memcpy(row->db, db.data, db.size);
     return row;
 }
@@ -242,7 +245,7 @@ static int32_t level_locked(const Profiler *profiler, Str db, DbLevel **ret_row)
 static void publish_locked(Profiler *profiler) {
     assert_held(&profiler->mu);
     int32_t highest = profiler->default_level;
-    bool has_filters = false;
+    bool has_filters = profiler->default_filter != NULL;
     for (size_t i = 0; i < profiler->count; i++) {
         if (profiler->rows[i].level > highest)
             highest = profiler->rows[i].level;
