@@ -359,8 +359,11 @@ static void on_disconnect(ServiceCtx *service, ClientState *client) {
         (void)cursor_kill(service->cursors, client->parked_cursor_id);
 }
 
-static int64_t cursor_timeout_ms(ServiceCtx *service) {
-    return param_i64(service, PARAM_CURSOR_TIMEOUT_MILLIS);
+/* Cursors of a session that is gone are closed where sessions are refreshed. */
+static int64_t cursor_timeout_ms(ServiceCtx *service, bool is_in_session) {
+    return is_in_session && !param_bool(service, PARAM_ENABLE_SESSION_CURSOR_TIMEOUT)
+               ? INT64_MAX
+               : param_i64(service, PARAM_CURSOR_TIMEOUT_MILLIS);
 }
 
 static int64_t cursor_interval_s(ServiceCtx *service) {
