@@ -491,12 +491,28 @@ static void put_decimal(TextWriter *w, const uint8_t *value) {
 }
 
 /* Makes 'text' into "text", outside of double quotes. */
+/* Of a name of a field that has no quotes, as people write it; 0: here is none. */
+static size_t bare_name_size(const char *at) {
+    static const char NAME[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_$";
+    if (*at >= '0' && *at <= '9')
+        return 0;
+    size_t size = strspn(at, NAME);
+    return size > 0 && at[size + strspn(at + size, " \t\r\n")] == ':' ? size : 0;
+}
+
 static char *requote(const char *json, Arena *arena) {
     char *out = arena_alloc(arena, 2 * strlen(json) + 1);
     char *end = out;
     char open_quote = '\0';
     for (const char *at = json; *at != '\0'; at++) {
-        if (open_quote == '\0') {
+        size_t name_size = open_quote == '\0' ? bare_name_size(at) : 0;
+        if (name_size > 0) {
+            *end++ = '"';
+            memcpy(end, at, name_size);
+            end += name_size;
+            *end++ = '"';
+            at += name_size - 1;
+        } else if (open_quote == '\0') {
             if (*at == '"' || *at == '\'')
                 open_quote = *at;
             *end++ = *at == '\'' ? '"' : *at;

@@ -20,6 +20,6 @@ LogAttr json_log_attr(const char *name, Doc doc, Buffer *text);
 char *shell_text_of_doc(Doc doc, Arena *arena);
 char *shell_text_of_elem(Elem elem, Arena *arena);
 
-/* Parses extended JSON (through libbson) into arena memory; single quotes are taken as double ones,
- * so that tests read well. */
+/* Parses extended JSON (through libbson) into arena memory; single quotes are taken as double ones
+ * and names of fields need none, as people write it: {op: 'query'}. */
 ErrCode doc_from_json(const char *json, Arena *arena, Doc *ret_doc, Error *err) MUST_CHECK;

@@ -122,3 +122,10 @@ TEST(single_quotes_parse_as_double_ones) {
     EXPECT_EQ_I64(doc_from_json("{'a': ", &arena, &doc, &err), ERR_FAILED_TO_PARSE);
     error_reset(&err);
 }
+
+TEST(json_may_be_written_as_people_do) {
+    CLEANUP(arena_done) Arena arena = {0};
+    Doc doc = parse(&arena, "{$expr : {a_1:[true, null, 1], 'b c': \"x: y\"}, c:{}}");
+    EXPECT_STR(json_of(doc, &arena, 1 << 10),
+               "{\"$expr\":{\"a_1\":[true,null,1],\"b c\":\"x: y\"},\"c\":{}}");
+}

@@ -94,7 +94,8 @@ static ErrCode check_client(const CommandCtx *ctx, const ClientCursor *cursor, E
 
 static ErrCode hang_pinned(OpCtx *op, const Ns *ns, Error *err) {
     TRY(op_hang(op, FP_GET_MORE_HANG_AFTER_PIN, ns->text, err));
-    return op_hang(op, FP_GET_MORE_WAIT_AFTER_PIN, ns->text, err);
+    TRY(op_hang(op, FP_GET_MORE_WAIT_AFTER_PIN, ns->text, err));
+    return op_check_interrupt(op, err); /* few documents would come without a look at kills */
 }
 
 static ErrCode get_more_run(CommandCtx *ctx, void *arg, Error *err) {

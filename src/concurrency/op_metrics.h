@@ -37,7 +37,6 @@ typedef struct OpMetrics {
     bool has_sort_stage;
     bool is_from_trial; /* its plan won a trial of several */
     bool used_disk;
-    bool is_upsert;
     bool is_cursor_exhausted;
 } OpMetrics;
 

@@ -14,7 +14,7 @@ enum {
 
 struct CursorTable {
     ServiceCtx *service;
-    int64_t (*timeout_ms)(ServiceCtx *service);
+    int64_t (*timeout_ms)(ServiceCtx *service, bool is_in_session);
     int64_t (*interval_s)(ServiceCtx *service);
     RoundThread reaper;
     Mutex mu;
@@ -37,7 +37,8 @@ CursorTable *cursor_table_new(ServiceCtx *service) {
     return table;
 }
 
-ErrCode cursor_table_start(CursorTable *table, int64_t (*timeout_ms)(ServiceCtx *service),
+ErrCode cursor_table_start(CursorTable *table,
+                           int64_t (*timeout_ms)(ServiceCtx *service, bool is_in_session),
                            int64_t (*interval_s)(ServiceCtx *service), Error *err) {
     table->timeout_ms = timeout_ms;
     table->interval_s = interval_s;
@@ -271,8 +272,16 @@ static void reaper_run(void *arg) {
         close_idle(table);
 }
 
+/* Cursors that were used before are closed. */
+static int64_t oldest_of(const CursorTable *table, bool is_in_session) {
+    int64_t timeout_ms = table->timeout_ms(table->service, is_in_session);
+    return timeout_ms == INT64_MAX ? INT64_MIN : clock_mono_us() - timeout_ms * 1000;
+}
+
 static void close_idle(CursorTable *table) {
-    int64_t oldest_us = clock_mono_us() - table->timeout_ms(table->service) * 1000;
+    static const Uuid NO_SESSION;
+    int64_t oldest_us = oldest_of(table, /* is_in_session= */ false);
+    int64_t oldest_in_session_us = oldest_of(table, /* is_in_session= */ true);
     ClientCursor *idle = NULL;
     mutex_lock(&table->mu);
     for (size_t i = 0; i < BUCKET_COUNT; i++) {
@@ -280,7 +289,9 @@ static void close_idle(CursorTable *table) {
         while (*at != NULL) {
             ClientCursor *cursor = *at;
             if (cursor->pinned_by != NULL || cursor->parked_on != 0 || cursor->has_no_timeout ||
-                cursor->last_used_us > oldest_us) {
+                cursor->last_used_us > (uuid_equal(&cursor->session, &NO_SESSION)
+                                            ? oldest_us
+                                            : oldest_in_session_us)) {
                 at = &cursor->next_in_bucket;
                 continue;
             }

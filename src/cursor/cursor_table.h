@@ -57,8 +57,10 @@ typedef struct ClientCursor {
 } ClientCursor;
 
 CursorTable *cursor_table_new(ServiceCtx *service);
-/* Starts the thread that closes idle cursors. The two functions give the run-time settings. */
-ErrCode cursor_table_start(CursorTable *table, int64_t (*timeout_ms)(ServiceCtx *service),
+/* Starts the thread that closes idle cursors. The two functions give the run-time settings; a
+ * time-out of INT64_MAX is none: cursors of a session may be left to the session's end. */
+ErrCode cursor_table_start(CursorTable *table,
+                           int64_t (*timeout_ms)(ServiceCtx *service, bool is_in_session),
                            int64_t (*interval_s)(ServiceCtx *service), Error *err) MUST_CHECK;
 void cursor_table_free(CursorTable *table); /* NULL is fine; stops the thread */
 

@@ -33,6 +33,7 @@ typedef struct DbLevel {
 struct Profiler {
     ServiceCtx *service;
     int32_t default_level;
+    ProfileFilter *default_filter; /* NULL: none */
     Mutex mu;
     /* Guarded by mu. */
     DbLevel *rows;
@@ -66,10 +67,11 @@ static void profile_one(Profiler *profiler, CommandCtx *ctx, const Profiled *wha
 static Doc build_profile(CommandCtx *ctx, const Profiled *what);
 static ErrCode write_profile(OpCtx *op, const Ns *ns, Doc doc, Error *err);
 
-Profiler *profiler_new(ServiceCtx *service, int32_t default_level) {
+Profiler *profiler_new(ServiceCtx *service, int32_t default_level, ProfileFilter *default_filter) {
     Profiler *profiler = NEW(Profiler);
     profiler->service = service;
     profiler->default_level = default_level;
+    profiler->default_filter = profile_filter_ref(default_filter);
     mutex_init(&profiler->mu, LOCK_RANK_PARAMETERS);
     mutex_lock(&profiler->mu);
     publish_locked(profiler);
@@ -83,6 +85,7 @@ void profiler_free(Profiler *profiler) {
     mutex_done(&profiler->mu);
     for (size_t i = 0; i < profiler->count; i++)
         profile_filter_unref(profiler->rows[i].filter);
+    profile_filter_unref(profiler->default_filter);
     xfree(profiler->rows);
     xfree(profiler);
 }
@@ -105,7 +108,7 @@ ProfileFilter *profiler_filter(Profiler *profiler, Str db) {
     CLEANUP(mutex_guard_done) MutexGuard guard = mutex_guard(&profiler->mu);
     DbLevel *row;
     (void)level_locked(profiler, db, &row);
-    return row != NULL ? profile_filter_ref(row->filter) : NULL;
+    return profile_filter_ref(row != NULL ? row->filter : profiler->default_filter);
 }
 
 void profiler_set_filter(Profiler *profiler, Str db, ProfileFilter *filter) {
@@ -125,7 +128,7 @@ void profiler_forget_level(Profiler *profiler, Str db) {
     if (row != NULL) {
         row->level = profiler->default_level;
         profile_filter_unref(row->filter);
-        row->filter = NULL;
+        row->filter = profile_filter_ref(profiler->default_filter);
     }
     publish_locked(profiler);
 }
@@ -140,7 +143,7 @@ static DbLevel *row_locked(Profiler *profiler, Str db) {
         return row;
     ARRAY_RESERVE(profiler->rows, profiler->count, profiler->capacity);
     row = &profiler->rows[profiler->count++];
-    *row = (DbLevel){.level = level};
+    *row = (DbLevel){.level = level, .filter = profile_filter_ref(profiler->default_filter)};
     memcpy(row->db, db.data, db.size);
     return row;
 }
@@ -242,7 +245,7 @@ static int32_t level_locked(const Profiler *profiler, Str db, DbLevel **ret_row)
 static void publish_locked(Profiler *profiler) {
     assert_held(&profiler->mu);
     int32_t highest = profiler->default_level;
-    bool has_filters = false;
+    bool has_filters = profiler->default_filter != NULL;
     for (size_t i = 0; i < profiler->count; i++) {
         if (profiler->rows[i].level > highest)
             highest = profiler->rows[i].level;
@@ -269,15 +272,20 @@ static void build_counter(DocBuilder *b, const char *name, int64_t value) {
         build_count(b, name, value);
 }
 
-/* A statement of an update has its options also where they were left out. */
+/* A statement of an update has its options also where they were left out, and any has the comment
+ * of its command. */
 static void build_command(DocBuilder *b, const CommandCtx *ctx, const Profiled *what) {
     static const Str OPTIONS[] = {STR("multi"), STR("upsert")};
     Arena *arena = &ctx->op->arena;
     Doc command = what->command;
-    if (what->is_statement && strcmp(ctx->op->desc.op_type, "update") == 0) {
+    if (what->is_statement) {
+        Elem comment = ctx->args.comment;
+        bool is_update = strcmp(ctx->op->desc.op_type, "update") == 0;
         DocBuilder whole = doc_builder_in_arena_sized(arena, doc_size(command) + 64);
         build_all(&whole, command);
-        for (size_t i = 0; i < ARRAY_LEN(OPTIONS); i++)
+        if (elem_is_present(comment) && !elem_is_present(doc_get_lit(command, "comment")))
+            build_elem_as(&whole, STR("comment"), comment);
+        for (size_t i = 0; is_update && i < ARRAY_LEN(OPTIONS); i++)
             if (!elem_is_present(doc_get(command, OPTIONS[i])))
                 build_bool(&whole, OPTIONS[i].data, false);
         command = doc_builder_end(&whole);
@@ -287,15 +295,21 @@ static void build_command(DocBuilder *b, const CommandCtx *ctx, const Profiled *
 }
 
 /* What the kind of operation is about is told also when it is 0. */
-static void build_write_counters(DocBuilder *b, const char *op_type, const OpMetrics *m) {
-    bool is_insert = strcmp(op_type, "insert") == 0, is_update = strcmp(op_type, "update") == 0,
+static void build_write_counters(DocBuilder *b, const char *op_type, bool is_upsert,
+                                 const OpMetrics *m) {
+    bool is_insert = strcmp(op_type, "insert") == 0,
+         is_update = is_upsert || strcmp(op_type, "update") == 0,
          is_delete = strcmp(op_type, "remove") == 0;
     if (is_update || (!is_delete && m->docs_matched != 0))
         build_count(b, "nMatched", m->docs_matched);
     if (is_update || m->docs_modified != 0)
         build_count(b, "nModified", m->docs_modified);
-    if (is_insert || m->docs_inserted != 0)
+    if (is_upsert) {
+        build_bool(b, "upsert", true);
+        build_count(b, "nUpserted", m->docs_inserted);
+    } else if (is_insert || m->docs_inserted != 0) {
         build_count(b, "ninserted", m->docs_inserted);
+    }
     if (is_delete || m->docs_deleted != 0)
         build_count(b, "ndeleted", m->docs_deleted);
 }
@@ -344,7 +358,8 @@ static Doc build_profile(CommandCtx *ctx, const Profiled *what) {
         build_bool(&b, "usedDisk", true);
     if (m->is_cursor_exhausted)
         build_bool(&b, "cursorExhausted", true);
-    build_write_counters(&b, op->desc.op_type, m);
+    bool is_upsert = elem_is_truthy(doc_get_lit(what->command, "upsert"));
+    build_write_counters(&b, op->desc.op_type, is_upsert, m);
     build_counter(&b, "keysInserted", m->keys_inserted);
     build_counter(&b, "keysDeleted", m->keys_deleted);
     build_counter(&b, "writeConflicts", m->write_conflicts);

@@ -15,8 +15,8 @@
 
 typedef struct Profiler Profiler;
 
-/* `default_level` is that of databases for which none was set. */
-Profiler *profiler_new(ServiceCtx *service, int32_t default_level);
+/* Of databases for which nothing was set. `default_filter` may be NULL; it keeps a reference. */
+Profiler *profiler_new(ServiceCtx *service, int32_t default_level, ProfileFilter *default_filter);
 void profiler_free(Profiler *profiler);
 
 int32_t profiler_level(Profiler *profiler, Str db);

@@ -14,6 +14,7 @@
 #include "default_concerns/default_concerns.h"
 #include "commands/node_commands.h"
 #include "commands/param_hooks.h"
+#include "bson/json.h"
 #include "profiler/profiler.h"
 #include "session_refresh/session_refresh.h"
 #include "session_refresh/txn_expiry.h"
@@ -418,8 +419,11 @@ static void on_disconnect(ServiceCtx *service, ClientState *client) {
         (void)cursor_kill(service->cursors, client->parked_cursor_id);
 }
 
-static int64_t cursor_timeout_ms(ServiceCtx *service) {
-    return param_i64(service, PARAM_CURSOR_TIMEOUT_MILLIS);
+/* Cursors of a session that is gone are closed where sessions are refreshed. */
+static int64_t cursor_timeout_ms(ServiceCtx *service, bool is_in_session) {
+    return is_in_session && !param_bool(service, PARAM_ENABLE_SESSION_CURSOR_TIMEOUT)
+               ? INT64_MAX
+               : param_i64(service, PARAM_CURSOR_TIMEOUT_MILLIS);
 }
 
 static int64_t cursor_interval_s(ServiceCtx *service) {
@@ -447,9 +451,26 @@ static ErrCode ttl_prepare(ServiceCtx *service, OpCtx *op, const Ns *ns, Error *
                                        : ERR_OK;
 }
 
+static ErrCode open_profiler(Node *node, Error *err) {
+    const Options *options = node->process.options;
+    ProfileFilter *filter = NULL;
+    const char *text = option_text(options, OPTION_PROFILE_FILTER);
+    if (text != NULL && *text != '\0') {
+        Doc spec;
+        ErrCode rc = doc_from_json(text, &node->process.arena, &spec, err);
+        if (rc == ERR_OK)
+            rc = profile_filter_new(spec, &filter, err);
+        if (rc != ERR_OK)
+            return error_prefix(err, "operationProfiling.filter");
+    }
+    node->process.service.profiler =
+        profiler_new(&node->process.service, (int32_t)option_i64(options, OPTION_PROFILE), filter);
+    profile_filter_unref(filter);
+    return ERR_OK;
+}
+
 static ErrCode start_services(Node *node, Error *err) {
     ServiceCtx *service = &node->process.service;
-    const Options *options = node->process.options;
     const CommandHooks hooks = {
         .attach_op = attach_op,
         .before_run = concerns_before_run,
@@ -463,7 +484,7 @@ static ErrCode start_services(Node *node, Error *err) {
         .is_logged = profiler_is_logged,
     };
     process_open_commands(&node->process, &NODE_COMMANDS, &hooks);
-    service->profiler = profiler_new(service, (int32_t)option_i64(options, OPTION_PROFILE));
+    TRY(open_profiler(node, err));
 
     service->fsync_lock = fsync_lock_new(service);
     service->cursors = cursor_table_new(service);

@@ -97,8 +97,11 @@ static void on_finished(CommandCtx *ctx, int64_t duration_us, ErrCode rc, const 
     (void)ctx, (void)duration_us, (void)rc, (void)err;
 }
 
-static int64_t cursor_timeout_ms(ServiceCtx *service) {
-    return param_i64(service, PARAM_CURSOR_TIMEOUT_MILLIS);
+/* A router does not know when a session was used elsewhere: it goes by the cursor. */
+static int64_t cursor_timeout_ms(ServiceCtx *service, bool is_in_session) {
+    return is_in_session && !param_bool(service, PARAM_ENABLE_SESSION_CURSOR_TIMEOUT)
+               ? param_i64(service, PARAM_SESSION_TIMEOUT_MINUTES) * 60 * 1000
+               : param_i64(service, PARAM_CURSOR_TIMEOUT_MILLIS);
 }
 
 static int64_t cursor_interval_s(ServiceCtx *service) {

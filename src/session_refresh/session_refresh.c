@@ -125,12 +125,11 @@ static ErrCode find_record(const SessionRefresher *refresher, OpCtx *op, Session
     return refresher->find_cluster(op, &ret_record->cluster, err);
 }
 
+/* A standalone node on the data of a replica set writes nothing. */
 static ErrCode write_changes(SessionRefresher *refresher, const SessionRecord *record,
                              const SessionChanges *changes, Error *err) {
-    bool is_foreign = false;
-    if (service_is_standalone(refresher->service))
-        TRY(repl_find_stored_config(record->op, &is_foreign, err));
-    return is_foreign ? ERR_OK : session_record_write(record, changes, err);
+    return refresher->service->has_data_of_member ? ERR_OK
+                                                  : session_record_write(record, changes, err);
 }
 
 /* ---- what belongs to sessions that are gone ---- */
@@ -157,7 +156,9 @@ static void collect_cursor(void *arg, const ClientCursor *cursor) {
 /* Whether the record has every session that was used here before this round. A shard was none
  * before it was added; a secondary's copy may lag. */
 static bool is_record_complete(const ServiceCtx *service) {
-    return service->role == ROLE_ROUTER || (service->role == ROLE_MEMBER && is_writable(service));
+    bool is_own = service->role == ROLE_MEMBER ||
+                  (service_is_standalone(service) && !service->has_data_of_member);
+    return service->role == ROLE_ROUTER || (is_own && is_writable(service));
 }
 
 /* Cursors whose session is gone: it was not used for long, here or elsewhere, or its record was

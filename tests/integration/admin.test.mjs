@@ -156,6 +156,21 @@ test('serverStatus has the sections monitors read', async () => {
     assert.equal(Number(reply.pid), node.server.pid);
 });
 
+test('cursors of a session whose record was removed are closed', async () => {
+    const c = await node.collection(Array.from({ length: 10 }, (_, i) => ({ _id: i })));
+    const session = node.client.startSession();
+    const run = (command) => node.db.command(command, { session });
+    const { cursor } = await run({ find: c.collectionName, batchSize: 2 });
+    const more = () => run({ getMore: Long.fromBigInt(BigInt(cursor.id)), collection: c.collectionName, batchSize: 2 });
+    await admin({ refreshLogicalSessionCacheNow: 1 });
+    await more();
+    await admin({ refreshLogicalSessionCacheNow: 1 });
+    await node.client.db('config').collection('system.sessions').deleteMany({ '_id.id': session.id.id });
+    await admin({ refreshLogicalSessionCacheNow: 1 });
+    await fails(more(), 43);
+    await session.endSession();
+});
+
 test('serverStatus leaves out the counters that are not wanted', async () => {
     const metrics = async (wish) => (await admin({ serverStatus: 1, metrics: wish })).metrics;
     const all = await metrics(1);
@@ -482,6 +497,9 @@ test('MET-1: the profiler records what it is told to', async () => {
     await db.command({ profile: 2 });
     await db.collection('c').insertOne({ _id: 1 });
     await db.collection('c').find({ _id: 1 }, { comment: 'look' }).toArray();
+    await db.collection('c').updateOne({ _id: 1 }, { $set: { a: 1 } }, { comment: 'change' });
+    await db.collection('c').deleteOne({ _id: 2 }, { comment: 'remove' });
+    for (const _id of [1, 3]) await db.collection('c').updateOne({ _id }, { $set: { a: 2 } }, { upsert: true });
     const was = await db.command({ profile: 0 });
     assert.equal(was.was, 2);
     hasShape(was, { slowms: 'number', sampleRate: 'number' });
@@ -502,6 +520,10 @@ test('MET-1: the profiler records what it is told to', async () => {
     });
     assert.equal(query.ns, 'profiled.c');
     assert.equal(query.command.comment, 'look');
+    for (const [kind, comment] of [['update', 'change'], ['remove', 'remove']])
+        assert.equal(entries.find(({ op }) => op === kind).command.comment, comment, kind);
+    const upserts = entries.filter(({ upsert }) => upsert);
+    assert.deepEqual(upserts.map(({ nUpserted, nMatched, ninserted }) => [nUpserted, nMatched, ninserted]), [[0, 1, undefined], [1, 0, undefined]]);
     assert.ok(entries.some(({ op, ninserted }) => op === 'insert' && ninserted === 1));
     assert.equal(
         (await db.listCollections({ name: 'system.profile' }).toArray())[0].options.capped,

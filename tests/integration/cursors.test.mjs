@@ -306,14 +306,25 @@ test('idle cursors are closed after a time, those with noCursorTimeout are not',
     const kept = (await find(c, { batchSize: 1, noCursorTimeout: true })).cursor;
     const open = async () => (await node.admin.command({ serverStatus: 1 })).metrics.cursor;
     assert.ok((await open()).open.noTimeout >= 1);
+    const timedOut = Number((await open()).timedOut);
+    const wire = await RawConnection.open({ host: '127.0.0.1', port: node.server.port });
+    const bare = await wire.command({ find: c.collectionName, batchSize: 1, $db: 'test' });
     await node.admin.command({ setParameter: 1, cursorTimeoutMillis: 100 });
     try {
+        await waitFor(async () => Number((await open()).timedOut) > timedOut, { timeoutMs: 8000, what: 'time-out of a cursor without session' });
+        const { code } = await wire.command({ getMore: bare.cursor.id, collection: c.collectionName, $db: 'test' });
+        assert.equal(code, 43);
+        const { total, noTimeout } = (await open()).open;
+        assert.ok(Number(total) > Number(noTimeout), 'the cursor of a session waits for the end of that');
+        await node.admin.command({ setParameter: 1, enableTimeoutOfInactiveSessionCursors: true });
         const isOver = ({ open: { total, noTimeout } }) => Number(total) === Number(noTimeout);
         await waitFor(async () => isOver(await open()), { timeoutMs: 8000, what: 'time-out' });
     } finally {
         await node.admin.command({ setParameter: 1, cursorTimeoutMillis: 600_000 });
+        await node.admin.command({ setParameter: 1, enableTimeoutOfInactiveSessionCursors: false });
+        wire.close();
     }
-    assert.ok(Number((await open()).timedOut) >= 1);
+    assert.ok(Number((await open()).timedOut) >= 2);
     await fails(getMore(c, idle.id), 43);
     assert.equal((await getMore(c, kept.id)).cursor.nextBatch.length, 9);
 });

@@ -189,3 +189,27 @@ test('NOD-2: SIGTERM ends a node that is busy with a long scan', async () => {
         await server.remove();
     }
 });
+
+test('sleep is for tests: it takes time, with a lock or without, until it is killed', async () => {
+    const sleeping = async (lock) =>
+        (await node.admin.command({ currentOp: 1, 'command.sleep': 1, 'command.lock': lock })).inprog[0];
+    const begun = async (lock, command) => {
+        const ended = node.admin.command({ sleep: 1, lock, secs: 600, ...command }).then(() => 0, ({ code }) => code);
+        const op = await waitFor(() => sleeping(lock), { what: 'the operation shows' });
+        return { ended, kill: () => node.admin.command({ killOp: 1, op: op.opid }) };
+    };
+    const started = Date.now();
+    await node.admin.command({ sleep: 1, lock: 'none', millis: 60 });
+    assert.ok(Date.now() - started >= 60);
+    const writes = () => node.db.command({ insert: 'slept', documents: [{}], maxTimeMS: 100 }).then(() => 0, ({ code }) => code);
+    for (const [lock, target, isBlocking] of [['none', undefined, false], ['r', undefined, true], ['iw', 'test.slept', false], ['w', 'test.slept', true], ['w', 'other', false]]) {
+        const { ended, kill } = await begun(lock, target && { lockTarget: target });
+        assert.equal(await writes(), isBlocking ? 50 : 0, `${lock} ${target}`);
+        await kill();
+        assert.equal(await ended, 11601);
+        assert.equal(await writes(), 0);
+    }
+    await fails(node.admin.command({ sleep: 1, lock: 'x' }), 34347);
+    await fails(node.admin.command({ sleep: 1, lock: 'r', w: true }), 34346);
+    await fails(node.db.command({ sleep: 1, lock: 'none', millis: 1 }), 13);
+});

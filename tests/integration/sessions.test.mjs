@@ -305,6 +305,11 @@ describe('one member', () => {
         const fourth = await open();
         await admin({ killAllSessions: [] });
         assert.equal(await more(fourth), 43);
+        const fifth = await open();
+        await admin({ refreshLogicalSessionCacheNow: 1 });
+        await client.db('config').collection('system.sessions').deleteMany({ '_id.id': s.lsid.id });
+        await admin({ refreshLogicalSessionCacheNow: 1 });
+        assert.equal(await more(fifth), 43, 'its record was removed');
     });
 
     test('SES-1 operations of killed sessions end', async () => {

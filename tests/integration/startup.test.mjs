@@ -174,6 +174,40 @@ test('OPS-3: a missing configuration file ends with 2', async () => {
     assert.equal((await serve('--config', join(root, 'missing.yaml'))).code, 2);
 });
 
+test('OPS-3: a filter of the configuration file decides what is profiled, until a database has its own', async () => {
+    const directory = newDir();
+    const logPath = join(directory, 'node.log');
+    const config = (filter) => configFile(CONFIG(directory, `
+systemLog:
+  destination: file
+  path: ${logPath}
+operationProfiling:
+  mode: slowOp
+  filter: "${filter}"
+`));
+    const server = await spawnWithLog(['serve', '-f', config("{op: 'query', nreturned : {$gt: 1}}")], logPath);
+    try {
+        const client = await server.client();
+        const db = client.db('t');
+        assert.deepEqual((await db.command({ profile: -1 })).filter, { op: 'query', nreturned: { $gt: 1 } });
+        await db.collection('c').insertMany([{ _id: 1 }, { _id: 2 }]);
+        const asked = async () => {
+            await db.collection('c').find({ _id: 1 }).toArray();
+            await db.collection('c').find().toArray();
+            return (await db.collection('system.profile').find({ ns: 't.c' }).toArray()).map(({ nreturned }) => nreturned);
+        };
+        assert.deepEqual(await asked(), [2]);
+        await db.command({ profile: 1, filter: 'unset' });
+        assert.deepEqual(await asked(), [2], 'nothing is that slow');
+        await client.close();
+    } finally {
+        await server.end();
+    }
+    const { code, stderr } = await serve('--config', config('{$nothing: 1}'));
+    assert.notEqual(code, 0);
+    assert.match(stderr + readFileSync(logPath, 'utf8'), /operationProfiling.filter/);
+});
+
 test('OPS-3: a node follows its configuration file; the command line wins', async () => {
     const directory = newDir();
     const logPath = join(directory, 'node.log');

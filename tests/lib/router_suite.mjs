@@ -29,6 +29,7 @@ export const ROUTER_SUITE = {
     admin: [
         leftOut('serverStatus has the sections monitors read', OF_NODES),
         leftOut('serverStatus counts operations and leaves out', OF_NODES),
+        leftOut('cursors of a session whose record', OF_NODES),
         leftOut('serverStatus leaves out the counters', OF_NODES),
         leftOut('serverStatus tells how many plans', OF_NODES),
         leftOut('connectionStatus, whatsmyuri, getCmdLineOpts and ping', OF_NODES),

@@ -511,7 +511,6 @@ static ErrCode upsert(Modify *m, Error *err) {
     }
     m->outcome->is_upserted = true;
     m->outcome->upserted_id = elem_copy(doc_get_lit(doc, "_id"), arena);
-    op->metrics.is_upsert = true;
     if (m->request->image == IMAGE_AFTER)
         m->outcome->image = doc;
     return ERR_OK;
