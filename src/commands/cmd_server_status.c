@@ -30,6 +30,7 @@
 #include "repl/repl.h"
 #include "sharding/migration/migrations.h"
 #include "sharding/route/cluster.h"
+#include "sharding/route/cluster_defaults.h"
 #include "sharding/shard/shard_state.h"
 #include "storage/engine.h"
 #include "preimages/purger.h"
@@ -218,6 +219,7 @@ static void build_cursor_metrics(StatusCtx *s) {
     if (s->service->cursors != NULL)
         stats = cursor_table_stats(s->service->cursors);
     size_t opened = build_open_doc(b, "cursor");
+    build_i64(b, "moreThanOneBatch", stats.closed_of_batches);
     build_i64(b, "timedOut", stats.timed_out);
     build_i64(b, "totalOpened", stats.total_opened);
     size_t open = build_open_doc(b, "open");
@@ -258,6 +260,13 @@ static void build_query_metrics(StatusCtx *s) {
 static void build_router_metrics(StatusCtx *s) {
     build_commands(s);
     build_cursor_metrics(s);
+    CursorStats cursors = cursor_table_stats(s->service->cursors);
+    size_t mongos = build_open_doc(s->b, "mongos");
+    size_t cursor = build_open_doc(s->b, "cursor");
+    build_i64(s->b, "moreThanOneBatch", cursors.closed_of_batches);
+    build_i64(s->b, "totalOpened", cursors.total_opened);
+    build_close(s->b, cursor);
+    build_close(s->b, mongos);
     build_query_metrics(s);
 }
 
@@ -685,6 +694,12 @@ static void build_defaults(StatusCtx *s) {
         build_default_concerns(s->service, doc, s->b);
 }
 
+/* As the config server has told them last. */
+static void build_routed_defaults(StatusCtx *s) {
+    ClusterDefaults *defaults = cluster_defaults(s->service->cluster);
+    build_all(s->b, cluster_defaults_copy(defaults, &s->op->arena));
+}
+
 static void build_catalog(StatusCtx *s) {
     build_catalog_stats(s->service, s->b);
 }
@@ -716,6 +731,7 @@ static const StatusSection SECTIONS[] = {
     {"changeStreams", true, build_change_streams, STATUS_OF_MEMBERS},
     {"connections", true, build_connections, STATUS_OF_ALL},
     {"defaultRWConcern", true, build_defaults, STATUS_OF_MEMBERS},
+    {"defaultRWConcern", true, build_routed_defaults, STATUS_OF_ROUTERS},
     {"electionMetrics", true, build_elections, STATUS_OF_MEMBERS},
     {"extra_info", true, build_extra_info, STATUS_OF_ALL},
     {"flowControl", true, build_flow_control, STATUS_OF_MEMBERS},

@@ -253,6 +253,7 @@ static void unlink_locked(CursorTable *table, ClientCursor *cursor) {
     ClientCursor **at = find_locked(table, cursor->id);
     invariant(*at == cursor);
     *at = cursor->next_in_bucket;
+    table->stats.closed_of_batches += cursor->batch_count > 1;
 }
 
 static void cursor_free(ClientCursor *cursor) {
@@ -299,6 +300,7 @@ static void close_idle(CursorTable *table) {
             cursor->next_in_bucket = idle;
             idle = cursor;
             table->stats.timed_out++;
+            table->stats.closed_of_batches += cursor->batch_count > 1;
         }
     }
     mutex_unlock(&table->mu);

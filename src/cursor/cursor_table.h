@@ -111,6 +111,7 @@ typedef struct CursorStats {
     int64_t open_of_several;
     int64_t timed_out;
     int64_t total_opened;
+    int64_t closed_of_batches; /* that had given more than one */
 } CursorStats;
 CursorStats cursor_table_stats(CursorTable *table);
 /* With the table's lock held: copy and return quickly. */

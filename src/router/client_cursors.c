@@ -20,8 +20,8 @@ static bool is_change_stream(Elem pipeline) {
            elem_is_present(doc_get_lit(elem_doc(first), "$changeStream"));
 }
 
-int64_t register_source(CommandCtx *ctx, const Ns *ns, CursorSource *take_source, int64_t limit,
-                        int64_t returned_count) {
+int64_t register_source(CommandCtx *ctx, const Ns *ns, CursorSource *take_source,
+                        const OpenedCursor *opened) {
     ClientCursor *cursor = client_cursor_new(ns, take_source);
     if (elem_is_present(ctx->args.lsid))
         (void)uuid_from_elem(doc_get_lit(elem_doc(ctx->args.lsid), "id"), &cursor->session);
@@ -30,8 +30,9 @@ int64_t register_source(CommandCtx *ctx, const Ns *ns, CursorSource *take_source
     cursor->is_tailable = elem_is_truthy(doc_get_lit(ctx->body, "tailable"));
     cursor->is_await_data = elem_is_truthy(doc_get_lit(ctx->body, "awaitData")) ||
                             is_change_stream(doc_get_lit(ctx->body, "pipeline"));
-    cursor->limit = limit;
-    cursor->returned_count = returned_count;
+    cursor->limit = opened->limit;
+    cursor->returned_count = opened->returned_count;
+    cursor->read_concern.at_cluster_ts = opened->snapshot_ts;
     cursor->batch_count = 1;
     cursor->command = doc_copy_heap(ctx->body);
     if (ctx->op->deadline_us != INT64_MAX)
@@ -57,17 +58,20 @@ ErrCode reply_with_source(CommandCtx *ctx, const Ns *ns, CursorSource *take_sour
     }
     ctx->op->metrics.docs_returned += batch.count;
     batch.is_exhausted |= options->limit > 0 && batch.count >= options->limit;
+    uint64_t at_ts =
+        options->snapshot_ts != 0 ? options->snapshot_ts : ctx->read_concern.at_cluster_ts;
     int64_t id = 0;
     if (batch.is_exhausted || options->is_single_batch) {
         cursor_source_free(take_source);
     } else {
         take_source->ops->detach(take_source);
-        id = register_source(ctx, ns, take_source, options->limit, batch.count);
+        id = register_source(ctx, ns, take_source,
+                             &(OpenedCursor){.limit = options->limit,
+                                             .returned_count = batch.count,
+                                             .snapshot_ts = at_ts});
     }
     if (options->is_partial)
         build_bool(ctx->reply, "partialResultsReturned", true);
-    uint64_t at_ts =
-        options->snapshot_ts != 0 ? options->snapshot_ts : ctx->read_concern.at_cluster_ts;
     if (at_ts != 0)
         build_timestamp(ctx->reply, "atClusterTime", at_ts);
     build_end(ctx, cursor, id, ns);
@@ -152,6 +156,8 @@ static ErrCode next_batch(CommandCtx *ctx, ClientCursor *cursor, int64_t batch_s
     cursor->batch_count++;
     batch.is_exhausted |= cursor->limit > 0 && cursor->returned_count >= cursor->limit;
     *ret_is_over = batch.is_exhausted;
+    if (cursor->read_concern.at_cluster_ts != 0)
+        build_timestamp(ctx->reply, "atClusterTime", cursor->read_concern.at_cluster_ts);
     build_end(ctx, opened, batch.is_exhausted ? 0 : cursor->id, &cursor->ns);
     return ERR_OK;
 }

@@ -6,11 +6,14 @@
 #include "commands/core/command.h"
 #include "cursor/cursor_table.h"
 
-/* Keeps the source, which is detached, for getMore under the name `ns`; returns the cursor's id.
- * `limit`: how many documents it may give in all; 0: any number. `returned_count`: how many its
- * first batch has. */
-int64_t register_source(CommandCtx *ctx, const Ns *ns, CursorSource *take_source, int64_t limit,
-                        int64_t returned_count);
+typedef struct OpenedCursor {
+    int64_t limit;          /* documents that it may give in all; 0: any number */
+    int64_t returned_count; /* in its first batch */
+    uint64_t snapshot_ts;   /* told with each batch; 0: nothing, or its batches have it */
+} OpenedCursor;
+/* Keeps the source, which is detached, for getMore under the name `ns`; returns the cursor's id. */
+int64_t register_source(CommandCtx *ctx, const Ns *ns, CursorSource *take_source,
+                        const OpenedCursor *opened);
 
 typedef struct FirstBatch {
     int64_t batch_size; /* -1: the default */

@@ -12,13 +12,39 @@
 #include "router/router_commands.h"
 #include "router/scatter.h"
 
-/* Stages that ask about the whole cluster: one shard cannot answer for all. */
-static ErrCode check_first_stage(Doc stage, Error *err) {
+/* Asks about the whole cluster: one shard cannot answer for all. */
+static bool is_stream_of_cluster(Doc stage) {
     Elem stream = doc_get_lit(stage, "$changeStream");
-    if (elem_type(stream) == BT_DOC &&
-        elem_is_truthy(doc_get_lit(elem_doc(stream), "allChangesForCluster")))
-        return error_set(err, ERR_NOT_IMPLEMENTED,
-                         "change streams of the whole cluster are not available in this version");
+    return elem_type(stream) == BT_DOC &&
+           elem_is_truthy(doc_get_lit(elem_doc(stream), "allChangesForCluster"));
+}
+
+/* ---- clusters without shards ---- */
+
+static ErrCode count_shards(CommandCtx *ctx, uint32_t *ret_count, Error *err) {
+    Cluster *cluster = ctx->service->cluster;
+    for (int attempt = 0;; attempt++) {
+        CLEANUP(shard_list_done) ShardList *list = cluster_shards(cluster);
+        *ret_count = list->count;
+        if (LIKELY(list->count > 0) || attempt == 1)
+            return ERR_OK;
+        TRY(cluster_reload_shards(cluster, ctx->op, err));
+    }
+}
+
+/* There are no documents, and nothing will happen to them. */
+static ErrCode reply_with_nothing(CommandCtx *ctx, const AggregateRequest *request, Error *err) {
+    Ns ns;
+    if (elem_type(request->target) == BT_STRING)
+        TRY(request_ns(ctx, elem_str(request->target), &ns, err));
+    else
+        TRY(ns_make(ctx->args.db, STR("$cmd.aggregate"), &ns, err));
+    size_t cursor = build_open_doc(ctx->reply, "cursor");
+    size_t batch = build_open_array(ctx->reply, "firstBatch");
+    build_close(ctx->reply, batch);
+    build_i64(ctx->reply, "id", 0);
+    build_str(ctx->reply, "ns", ns_str(&ns));
+    build_close(ctx->reply, cursor);
     return ERR_OK;
 }
 
@@ -125,7 +151,16 @@ ErrCode router_aggregate_read(CommandCtx *ctx, const AggregateRequest *request, 
 static ErrCode aggregate_run(CommandCtx *ctx, void *arg, Error *err) {
     AggregateRequest *request = arg;
     Doc first = first_stage(request->pipeline);
-    TRY(check_first_stage(first, err));
+    bool is_of_cluster = is_stream_of_cluster(first);
+    if (is_of_cluster || !db_is_internal(ctx->args.db)) {
+        uint32_t shard_count;
+        TRY(count_shards(ctx, &shard_count, err));
+        if (shard_count == 0 && doc_is_present(request->cursor))
+            return reply_with_nothing(ctx, request, err);
+    }
+    if (is_of_cluster)
+        return error_set(err, ERR_NOT_IMPLEMENTED,
+                         "change streams of the whole cluster are not available in this version");
     bool is_stream = elem_is_present(doc_get_lit(first, "$changeStream"));
     if (is_stream)
         return stream_run(ctx, request, err);

@@ -79,7 +79,8 @@ static int64_t register_cursor(CommandCtx *ctx, const Shard *shard, const char *
     snprintf(pass->host, sizeof(pass->host), "%s", host);
     pass->ns = remote->ns;
     pass->remote_id = remote->id;
-    return register_source(ctx, shown, &pass->base, /* limit= */ 0, doc_count(remote->batch));
+    OpenedCursor opened = {.returned_count = doc_count(remote->batch)};
+    return register_source(ctx, shown, &pass->base, &opened);
 }
 
 ErrCode pass_cursor_reply(CommandCtx *ctx, const Shard *shard, const char *host, Doc reply,

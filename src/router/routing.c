@@ -144,6 +144,8 @@ ErrCode routing_find_shard(Routing *routing, Str name, const Shard **ret_shard, 
 ErrCode routing_primary(Routing *routing, const Shard **ret_shard, Error *err) {
     if (routing->database != NULL)
         return routing_find_shard(routing, str_from(routing->database->shard), ret_shard, err);
+    if (UNLIKELY(routing->shards->count == 0))
+        TRY(routing_load_shards(routing, err));
     if (routing->shards->count == 0)
         return error_set(err, ERR_SHARD_NOT_FOUND,
                          "this cluster has no shards: add one with addShard");
@@ -164,7 +166,9 @@ static bool has_all_owners(const Routing *routing) {
 }
 
 ErrCode routing_load_shards(Routing *routing, Error *err) {
-    if (LIKELY(!routing_has_old_shards(routing) && has_all_owners(routing)))
+    /* A list without shards is that of a router which was started before there was one. */
+    if (LIKELY(!routing_has_old_shards(routing) && has_all_owners(routing) &&
+               routing->shards->count > 0))
         return ERR_OK;
     Cluster *cluster = routing->ctx->service->cluster;
     TRY(cluster_reload_shards(cluster, routing->ctx->op, err));

@@ -11,10 +11,11 @@ const added = [];
 const through = async (i, options = {}) => (await cluster.client(options, cluster.routers[i])).db('d');
 
 const addShard = async () => {
-    const shard = await startShard(`added${added.length}`);
+    const name = `added${added.length}`;
+    const shard = await startShard(name);
     added.push(shard);
     await cluster.admin({ addShard: shard.address });
-    return `added${added.length - 1}`;
+    return name;
 };
 
 before(async () => {
@@ -35,6 +36,26 @@ const spread = async (name, k, to) => {
         await cluster.admin({ moveRange: `d.${name}`, min: { k }, toShard: to });
     };
 };
+
+test('RTE-4: a cluster without shards has no documents, and no changes', async () => {
+    const empty = await startCluster({ shards: 0, routers: 2 });
+    try {
+        const [first, second] = await Promise.all(empty.routers.map((router) => empty.client({}, router)));
+        const streams = [['d', 'c', {}], ['d', 1, {}], ['admin', 1, { allChangesForCluster: true }]];
+        for (const [db, aggregate, options] of streams) {
+            const { cursor } = await first.db(db).command({ aggregate, pipeline: [{ $changeStream: options }], cursor: {} });
+            assert.deepEqual([cursor.firstBatch, Number(cursor.id)], [[], 0]);
+        }
+        assert.deepEqual(await first.db('d').collection('c').aggregate([{ $match: {} }]).toArray(), []);
+        const shard = await startShard('late');
+        added.push(shard);
+        await empty.admin({ addShard: shard.address });
+        assert.deepEqual(await second.db('nowhere').collection('c').find().toArray(), []); // it is told at once
+        assert.deepEqual(await second.db('nowhere').collection('c').aggregate([]).toArray(), []);
+    } finally {
+        await empty.remove();
+    }
+});
 
 test('RTE-6: a router that knew no shard at all writes to all of them', async () => {
     const move = await spread('first', 5, await addShard());

@@ -7,7 +7,7 @@
 import assert from 'node:assert/strict';
 import { createHmac } from 'node:crypto';
 import { after, before, test } from 'node:test';
-import { Binary, Timestamp } from 'mongodb';
+import { Binary, ObjectId, Timestamp } from 'mongodb';
 import { startCluster } from '../lib/cluster.mjs';
 import { waitFor } from '../lib/server.mjs';
 import { RawConnection } from '../lib/wire.mjs';
@@ -149,6 +149,16 @@ test('a router refuses forged times, unknown keys and times far ahead, and does 
 test('a shard accepts what it signed itself before it was one', async () => {
     const reply = await ping(cluster.shards[0].members[0], signed(laterTime(), ownKeys[0]));
     assert.equal(reply.ok, 1, reply.errmsg);
+});
+
+test('RTE-4: a shard that has heard of a time of the config server tells it to whom it asks for metadata as of then', async () => {
+    const [primary] = cluster.shards[0].members;
+    const { clusterTime } = (await ping(cluster.config.members[0])).$clusterTime;
+    const $configTime = new Timestamp({ t: clusterTime.getHighBits() + 1, i: 1 });
+    const unsharded = { e: ObjectId.createFromHexString('0'.repeat(24)), t: new Timestamp(0n), v: new Timestamp(0n) };
+    await ask(primary, { find: 'heard', $db: 'd', shardVersion: unsharded, $configTime }); // refused, if the shard does not know it yet
+    const { ok, errmsg } = await ask(primary, { _flushRoutingTableCacheUpdates: 'd.heard', syncFromConfig: true, $db: 'admin' });
+    assert.equal(ok, 1, errmsg);
 });
 
 test('without the config server nobody waits: by the keys that are known, and then unsigned', { timeout: 120_000 }, async () => {

@@ -7,6 +7,7 @@ import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { Long, ObjectId, Timestamp } from 'mongodb';
 import { startCluster } from '../lib/cluster.mjs';
+import { RawSession } from '../lib/raw_session.mjs';
 import { startServer, waitFor } from '../lib/server.mjs';
 import { shardByHand } from '../lib/shard_by_hand.mjs';
 
@@ -605,6 +606,17 @@ describe('cursors', () => {
         const readConcern = { level: 'snapshot', afterClusterTime: operationTime };
         const { cursor } = await routed.command({ find: 'ranged', batchSize: 5, readConcern });
         assert.ok(cursor.firstBatch.length === 5 && cursor.atClusterTime.greaterThanOrEqual(operationTime));
+    });
+
+    test('REP-3: each batch of a snapshot over several shards tells its time', async () => {
+        for (const command of [{ find: 'ranged', batchSize: 2 }, { aggregate: 'ranged', pipeline: [{ $sort: { k: 1 } }], cursor: { batchSize: 2 } }]) {
+            const session = new RawSession(cluster.routers[0]);
+            const { cursor } = await session.run({ ...command, readConcern: { level: 'snapshot' } }, undefined, 'reads');
+            const more = await session.run({ getMore: Long.fromBigInt(BigInt(cursor.id)), collection: 'ranged', batchSize: 2 }, undefined, 'reads');
+            assert.deepEqual(more.cursor.atClusterTime, cursor.atClusterTime);
+            assert.equal((await session.run({ getMore: Long.fromBigInt(BigInt(cursor.id)), collection: 'ranged' }, undefined, 'reads')).cursor.atClusterTime._bsontype, 'Timestamp');
+            session.close();
+        }
     });
 
     test('REP-3: a pipeline at a time that a shard refuses leaves its time to nobody', async () => {

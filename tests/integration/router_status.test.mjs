@@ -61,7 +61,8 @@ describe('serverStatus of a router', () => {
             network: { bytesIn: 'number', numRequests: 'number' },
             opcounters: { insert: 'number', query: 'number', command: 'number' },
             mem: { resident: 'number' },
-            metrics: { commands: { find: { total: 'number' } }, cursor: { open: { total: 'number' } } },
+            metrics: { commands: { find: { total: 'number' } }, cursor: { open: { total: 'number' } }, mongos: { cursor: { totalOpened: 'number' } } },
+            defaultRWConcern: { defaultReadConcernSource: 'string', defaultWriteConcernSource: 'string', localUpdateWallClockTime: 'date' },
             logicalSessionRecordCache: { activeSessionsCount: 'number' },
             shardingStatistics: {
                 numHostsTargeted: { find: { allShards: 'number' }, insert: { oneShard: 'number' } },
@@ -70,6 +71,18 @@ describe('serverStatus of a router', () => {
         });
         assert.equal(status.process, 'mongos');
         for (const section of ['wiredTiger', 'storageEngine', 'locks', 'repl']) assert.ok(!(section in status), section);
+    });
+
+    test('counts cursors, and those that gave more than one batch when they end', async () => {
+        const counts = async () => Object.values((await admin.command({ serverStatus: 1 })).metrics.mongos.cursor);
+        const [many, opened] = await counts();
+        const cursor = db.collection('spread').find({}, { batchSize: 20 });
+        await cursor.next();
+        assert.deepEqual(await counts(), [many, opened + 1]);
+        for (let i = 0; i < 30; i++) await cursor.next();
+        assert.deepEqual(await counts(), [many, opened + 1]);
+        await cursor.close();
+        assert.deepEqual(await counts(), [many + 1, opened + 1]);
     });
 
     test('counts how many shards commands went to', async () => {

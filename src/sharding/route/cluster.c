@@ -593,9 +593,12 @@ void cluster_learn_times(Cluster *cluster, Doc reply) {
         advance(&cluster->topology_ts, (uint64_t)elem_i64(topology));
 }
 
+/* It is a time of the cluster, too: who is asked for something as of it may not have reached it. */
 void cluster_learn_config_time(Cluster *cluster, Elem time) {
-    if (elem_type(time) == BT_TIMESTAMP)
-        advance(&cluster->config_ts, (uint64_t)elem_i64(time));
+    if (elem_type(time) != BT_TIMESTAMP)
+        return;
+    advance(&cluster->config_ts, (uint64_t)elem_i64(time));
+    advance(&cluster->cluster_ts, (uint64_t)elem_i64(time));
 }
 
 ErrCode cluster_take_time(Cluster *cluster, OpCtx *op, const SignedTime *time, Error *err) {
