@@ -157,8 +157,14 @@ test('RTE-4: a shard that has heard of a time of the config server tells it to w
     const $configTime = new Timestamp({ t: clusterTime.getHighBits() + 1, i: 1 });
     const unsharded = { e: ObjectId.createFromHexString('0'.repeat(24)), t: new Timestamp(0n), v: new Timestamp(0n) };
     await ask(primary, { find: 'heard', $db: 'd', shardVersion: unsharded, $configTime }); // refused, if the shard does not know it yet
-    const { ok, errmsg } = await ask(primary, { _flushRoutingTableCacheUpdates: 'd.heard', syncFromConfig: true, $db: 'admin' });
+    const refresh = () => ask(primary, { _flushRoutingTableCacheUpdates: 'd.heard', syncFromConfig: true, $db: 'admin' });
+    const { ok, errmsg } = await refresh();
     assert.equal(ok, 1, errmsg);
+    /* Nobody signs it: one that cannot be true is not believed, or the shard would wait for it, and tell others. */
+    const far = new Timestamp({ t: Math.floor(Date.now() / 1000) + 2 * 365 * 86_400, i: 1 });
+    await ask(primary, { find: 'heard', $db: 'd', shardVersion: unsharded, $configTime: far });
+    assert.equal((await refresh()).ok, 1);
+    assert.ok((await ping(primary)).$clusterTime.clusterTime.lessThan(far));
 });
 
 test('without the config server nobody waits: by the keys that are known, and then unsigned', { timeout: 120_000 }, async () => {

@@ -27,6 +27,8 @@ enum {
     /* Cursors that are not killed end by their time-out. */
     KILLS_MAX = 10000,
     KILL_MS_MAX = 5000,
+    /* A config time that is so far ahead of this node's clock is none: nobody has signed it. */
+    CONFIG_TIME_AHEAD_SECS_MAX = 365 * 24 * 60 * 60,
 };
 
 struct Cluster {
@@ -597,8 +599,11 @@ void cluster_learn_times(Cluster *cluster, Doc reply) {
 void cluster_learn_config_time(Cluster *cluster, Elem time) {
     if (elem_type(time) != BT_TIMESTAMP)
         return;
-    advance(&cluster->config_ts, (uint64_t)elem_i64(time));
-    advance(&cluster->cluster_ts, (uint64_t)elem_i64(time));
+    uint64_t ts = (uint64_t)elem_i64(time);
+    if ((int64_t)ts_seconds(ts) > clock_wall_ms() / 1000 + CONFIG_TIME_AHEAD_SECS_MAX)
+        return;
+    advance(&cluster->config_ts, ts);
+    advance(&cluster->cluster_ts, ts);
 }
 
 ErrCode cluster_take_time(Cluster *cluster, OpCtx *op, const SignedTime *time, Error *err) {
