@@ -153,10 +153,6 @@ ErrCode routing_primary(Routing *routing, const Shard **ret_shard, Error *err) {
     return ERR_OK;
 }
 
-bool routing_has_old_shards(const Routing *routing) {
-    return cluster_is_old_list(routing->ctx->service->cluster, routing->shards);
-}
-
 static bool has_all_owners(const Routing *routing) {
     const ChunkMap *map = routing->collection->map;
     for (ShardIndex i = 0; map != NULL && i < chunk_map_shard_count(map); i++)
@@ -165,15 +161,22 @@ static bool has_all_owners(const Routing *routing) {
     return true;
 }
 
+/* A list without shards is that of a router which was started before there was one. An owner that a
+ * new list does not have either was removed, and the chunks are old. */
+bool routing_has_old_shards(const Routing *routing) {
+    return cluster_is_old_list(routing->ctx->service->cluster, routing->shards) ||
+           (!routing->has_newest_shards &&
+            (routing->shards->count == 0 || !has_all_owners(routing)));
+}
+
 ErrCode routing_load_shards(Routing *routing, Error *err) {
-    /* A list without shards is that of a router which was started before there was one. */
-    if (LIKELY(!routing_has_old_shards(routing) && has_all_owners(routing) &&
-               routing->shards->count > 0))
+    if (LIKELY(!routing_has_old_shards(routing)))
         return ERR_OK;
     Cluster *cluster = routing->ctx->service->cluster;
     TRY(cluster_reload_shards(cluster, routing->ctx->op, err));
     shard_list_unref(routing->shards);
     routing->shards = cluster_shards(cluster);
+    routing->has_newest_shards = true;
     return ERR_OK;
 }
 

@@ -31,6 +31,7 @@ typedef struct Routing {
     ShardList *shards;           /* all of them */
     ShardList *newer_shards;     /* the same, if one was not in that list; NULL: not needed */
     bool is_fresh;               /* read after what earlier requests were refused for */
+    bool has_newest_shards;      /* the list was read for this attempt */
     bool is_outdated;            /* a shard was needed for which the route is known to be old */
 } Routing;
 
@@ -76,11 +77,10 @@ ErrCode routing_primary(Routing *routing, const Shard **ret_shard, Error *err) M
 /* The shards of a set, in order of their numbers in the map; in the operation's arena. */
 ErrCode routing_shards_of(Routing *routing, const ShardSet *set, const Shard ***ret_shards,
                           uint32_t *ret_count, Error *err) MUST_CHECK;
-/* Before something goes to all shards: routing->shards has those that own chunks, and is not known
- * to be old. */
-ErrCode routing_load_shards(Routing *routing, Error *err) MUST_CHECK;
-/* Has a reply told that there may be more shards since? */
+/* May there be more shards than routing->shards, as a node has told or the chunks show? */
 bool routing_has_old_shards(const Routing *routing);
+/* Before something goes to all shards: reads the list anew if it is old. It may be another one. */
+ErrCode routing_load_shards(Routing *routing, Error *err) MUST_CHECK;
 /* Every shard that owns a chunk. */
 ErrCode routing_owners(Routing *routing, const Shard ***ret_shards, uint32_t *ret_count, Error *err)
     MUST_CHECK;

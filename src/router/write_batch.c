@@ -98,7 +98,9 @@ static size_t bytes_of(const WriteBatch *batch, uint32_t index) {
  * there are by now have executed them: one may have been added meanwhile, or removed. */
 static WritePlan plan_spread(const Planning *p, const uint32_t *indexes, uint32_t count) {
     const WriteStatement *statements = p->batch->statements;
-    WritePlan plan = {ARENA_ARRAY(p->arena, WritePart, p->planner->shard_count + 1), 0};
+    if (p->planner->is_list_old && count > 0)
+        return (WritePlan){.needs_list = true};
+    WritePlan plan = {.parts = ARENA_ARRAY(p->arena, WritePart, p->planner->shard_count + 1)};
     uint8_t *is_awaited = arena_zalloc(p->arena, count + 1);
     for (uint32_t s = 0; s < p->planner->shard_count && count > 0; s++) {
         const char *shard = p->planner->shards[s];
@@ -147,7 +149,7 @@ static WritePlan plan_ordered(const Planning *p) {
     WritePart *part = ARENA_NEW(p->arena, WritePart);
     *part = (WritePart){p->planner->owners[target->shard], /* is_spread= */ false, statements,
                         end - first};
-    return (WritePlan){part, 1};
+    return (WritePlan){.parts = part, .count = 1};
 }
 
 /* What one shard gets of an unordered batch. */
@@ -176,7 +178,7 @@ static WritePlan plan_single(const Planning *p) {
         if (statement->state == WRITE_PENDING && target_or_end(p, i) && statement->target.is_single)
             shares[statement->target.shard].wanted++;
     }
-    WritePlan plan = {ARENA_ARRAY(p->arena, WritePart, shard_count + 1), 0};
+    WritePlan plan = {.parts = ARENA_ARRAY(p->arena, WritePart, shard_count + 1)};
     for (ShardIndex shard = 0; shard < shard_count; shard++)
         shares[shard].statements = ARENA_ARRAY(p->arena, uint32_t, shares[shard].wanted + 1);
     for (uint32_t i = batch->first_pending; i < batch->docs.count; i++) {
@@ -210,8 +212,8 @@ WritePlan write_batch_plan(WriteBatch *batch, const WritePlanner *planner, Arena
     ensure_statements(batch);
     Planning planning = {batch, planner, arena};
     WritePlan plan = {0};
-    while (plan.count == 0 &&
-           write_batch_is_pending(batch)) /* each step ends a statement, or asks */
+    /* Each step asks, or ends a statement. */
+    while (plan.count == 0 && !plan.needs_list && write_batch_is_pending(batch))
         plan = batch->is_ordered ? plan_ordered(&planning) : plan_unordered(&planning);
     return plan;
 }

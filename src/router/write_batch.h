@@ -94,10 +94,12 @@ typedef struct WritePlanner {
     uint32_t owner_count;
     const char *const *shards; /* all of the cluster */
     uint32_t shard_count;
+    bool is_list_old; /* there may be more */
 } WritePlanner;
 typedef struct WritePlan {
     WritePart *parts;
     uint32_t count;
+    bool needs_list; /* what is next goes to all shards: first those have to be known */
 } WritePlan;
 /* The requests of the next round, in `arena`, at most one for each shard. None: what was left could
  * not be targeted, which is its failure, or there was nothing left of it. */

@@ -45,7 +45,8 @@ static void fixture_done(Fixture *fx) {
 
 /* The next plan: "A:0,1 B:2", with "*" behind shards of spread parts. */
 static const char *plan(Fixture *fx) {
-    WritePlanner planner = {find_target, fx, SHARD_NAMES, SHARDS, SHARD_NAMES, fx->shard_count};
+    WritePlanner planner = {find_target,     fx,   SHARD_NAMES, SHARDS, SHARD_NAMES,
+                            fx->shard_count, false};
     fx->plan = write_batch_plan(&fx->batch, &planner, &fx->arena);
     const char *text = "";
     for (uint32_t p = 0; p < fx->plan.count; p++) {
@@ -189,6 +190,20 @@ TEST(no_shard_executes_a_statement_twice) {
     EXPECT(!write_batch_is_pending(&fx.batch));
     fx.batch.has_modified = true;
     EXPECT_STR(result(&fx), "{\"n\":3,\"nModified\":2}");
+}
+
+TEST(a_statement_for_all_shards_waits_for_their_list) {
+    CLEANUP(fixture_done) Fixture fx;
+    fixture_init(&fx, false, (const char *const[]){"A", "*", NULL});
+    WritePlanner planner = {
+        find_target, &fx, SHARD_NAMES, SHARDS, SHARD_NAMES, fx.shard_count, .is_list_old = true};
+    fx.plan = write_batch_plan(&fx.batch, &planner, &fx.arena);
+    EXPECT(fx.plan.count == 1 && !fx.plan.needs_list);
+    reply(&fx, 0, "{'n': 1}");
+    fx.plan = write_batch_plan(&fx.batch, &planner, &fx.arena);
+    EXPECT(fx.plan.count == 0 && fx.plan.needs_list);
+    EXPECT(write_batch_is_pending(&fx.batch));
+    EXPECT_STR(plan(&fx), "A*:1 B*:1 C*:1");
 }
 
 TEST(a_statement_for_all_shards_goes_to_those_added_meanwhile) {

@@ -235,7 +235,7 @@ static ErrCode run_parts(WriteCommand *command, const WritePlan *plan, Error *re
     return ERR_OK;
 }
 
-/* Of one state of the metadata. */
+/* Of one state of the metadata. Names are copied: they outlive it. */
 static WritePlanner make_planner(WriteCommand *command) {
     const Routing *routing = command->routing;
     Arena *arena = cmd_arena(command->ctx);
@@ -248,7 +248,7 @@ static WritePlanner make_planner(WriteCommand *command) {
     }
     const char **shards = ARENA_ARRAY(arena, const char *, routing->shards->count + 1);
     for (uint32_t i = 0; i < routing->shards->count; i++)
-        shards[i] = routing->shards->rows[i].name;
+        shards[i] = arena_strdup(arena, routing->shards->rows[i].name);
     return (WritePlanner){.target = map != NULL ? command->target : target_primary,
                           .arg = command,
                           .owners = owners,
@@ -274,33 +274,53 @@ static void count_targeted(const WriteCommand *command, uint32_t shard_count) {
     routing_count_target(command->routing, kind, shard_count);
 }
 
-/* Until everything is done, or metadata turn out to be old: command->stale. What goes to all shards
- * is not done, either, when a reply tells of a newer list of them. */
-static ErrCode run_rounds(WriteCommand *command, Error *err) {
-    TRY(routing_load_shards(command->routing, err));
-    TRY(prepare_parts(command, err));
-    WritePlanner planner = make_planner(command);
+/* With room for those of one state of the metadata, besides those of older ones. */
+static void keep_targeted(WriteCommand *command, const WritePlanner *planner) {
     TargetedShards *targeted = &command->targeted;
     const char **names = ARENA_ARRAY(cmd_arena(command->ctx), const char *,
-                                     targeted->count + planner.shard_count + planner.owner_count);
-    if (targeted->count > 0) /* by metadata that were old in part */
+                                     targeted->count + planner->shard_count + planner->owner_count);
+    if (targeted->count > 0)
         memcpy(names, targeted->names, targeted->count * sizeof(*names));
     targeted->names = names;
-    while (write_batch_is_pending(&command->batch) && command->stale.code == ERR_OK &&
-           !routing_has_old_shards(command->routing)) {
-        /* What is kept of a round is in the batch; many rounds must not fill the arena. */
-        ArenaMark mark = arena_mark(cmd_arena(command->ctx));
-        CLEANUP(error_reset) Error stale = {0};
-        WritePlan plan = write_batch_plan(&command->batch, &planner, cmd_arena(command->ctx));
-        if (plan.count > 0)
-            TRY(run_parts(command, &plan, &stale, err));
-        add_targeted(targeted, &plan);
-        arena_rewind(cmd_arena(command->ctx), mark);
-        if (stale.code != ERR_OK)
-            TRY(note_stale(command, &stale, err));
+}
+
+static ErrCode begin_plans(WriteCommand *command, bool needs_list, WritePlanner *ret_planner,
+                           Error *err) {
+    if (needs_list)
+        TRY(routing_load_shards(command->routing, err));
+    *ret_planner = make_planner(command);
+    keep_targeted(command, ret_planner);
+    return ERR_OK;
+}
+
+static ErrCode run_round(WriteCommand *command, const WritePlanner *planner, bool *ret_needs_list,
+                         Error *err) {
+    /* What is kept of a round is in the batch; many rounds must not fill the arena. */
+    ArenaMark mark = arena_mark(cmd_arena(command->ctx));
+    CLEANUP(error_reset) Error stale = {0};
+    WritePlan plan = write_batch_plan(&command->batch, planner, cmd_arena(command->ctx));
+    *ret_needs_list = plan.needs_list;
+    if (plan.count > 0)
+        TRY(run_parts(command, &plan, &stale, err));
+    add_targeted(&command->targeted, &plan);
+    arena_rewind(cmd_arena(command->ctx), mark);
+    return stale.code == ERR_OK ? ERR_OK : note_stale(command, &stale, err);
+}
+
+/* Until everything is done, or metadata turn out to be old: command->stale. */
+static ErrCode run_rounds(WriteCommand *command, Error *err) {
+    TRY(prepare_parts(command, err));
+    WritePlanner planner;
+    TRY(begin_plans(command, /* needs_list= */ false, &planner, err));
+    while (write_batch_is_pending(&command->batch) && command->stale.code == ERR_OK) {
+        bool needs_list;
+        planner.is_list_old = routing_has_old_shards(command->routing);
+        TRY(run_round(command, &planner, &needs_list, err));
+        if (needs_list)
+            TRY(begin_plans(command, needs_list, &planner, err));
     }
-    if (targeted->count > 0 && !write_batch_is_pending(&command->batch))
-        count_targeted(command, targeted->count);
+    if (command->targeted.count > 0 && command->stale.code == ERR_OK)
+        count_targeted(command, command->targeted.count);
     return ERR_OK;
 }
 
