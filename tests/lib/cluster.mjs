@@ -63,8 +63,14 @@ export class Cluster {
     /* A client of a router. */
     client = (options = {}, router = this.routers[0]) => router.client(options);
 
+    /* By a client of its own, which is closed: thousands of commands must not be thousands of connections. */
     async admin(command, router = this.routers[0]) {
-        return (await this.client({}, router)).db('admin').command(command);
+        const client = await this.client({}, router);
+        try {
+            return await client.db('admin').command(command);
+        } finally {
+            await client.close();
+        }
     }
 
     async remove() {
