@@ -488,9 +488,9 @@ static void close_foreign(void *arg, DocSource docs) {
     AggCursorSource *parent = arg;
     AggCursorSource *source = docs.arg;
     add_examined(docs, &parent->examined);
-    if (parent->options.note_use != NULL && !source->options.is_collectionless)
-        parent->options.note_use(source_op(parent), &source->ns,
-                                 clock_mono_us() - source->opened_us);
+    OpCtx *op = source_op(parent); /* NULL: an idle cursor is closed */
+    if (op != NULL && parent->options.note_use != NULL && !source->options.is_collectionless)
+        parent->options.note_use(op, &source->ns, clock_mono_us() - source->opened_us);
     agg_free(&source->base);
 }
 
