@@ -51,6 +51,8 @@ static void sink_init(void) {
         sink.verbosity[i] = -1;
 }
 
+static _Atomic size_t attr_bytes_max = LOG_LINE_BYTES_MAX;
+
 static void append_json_text(Buffer *out, const char *text);
 static void append_attr(Buffer *out, const LogAttr *attr);
 static void format_line(Buffer *out, LogSeverity severity, LogComponent component, int id,
@@ -229,13 +231,31 @@ static void format_line(Buffer *out, LogSeverity severity, LogComponent componen
     append_json_text(out, msg);
     bool has_attr = false;
     for (size_t i = 0; i < attr_count; i++) {
-        if (attrs[i].name == NULL)
+        if (attrs[i].name == NULL || attrs[i].kind == LOG_ATTR_OUTER)
             continue;
         buffer_printf(out, has_attr ? "," : ",\"attr\":{");
         has_attr = true;
         append_attr(out, &attrs[i]);
     }
-    buffer_printf(out, has_attr ? "}}\n" : "}\n");
+    if (has_attr)
+        buffer_append_byte(out, '}');
+    for (size_t i = 0; i < attr_count; i++) {
+        if (attrs[i].name == NULL || attrs[i].kind != LOG_ATTR_OUTER)
+            continue;
+        buffer_append_byte(out, ',');
+        append_attr(out, &attrs[i]);
+    }
+    buffer_printf(out, "}\n");
+}
+
+void log_set_attr_bytes_max(size_t bytes_max) {
+    enum { MOST = 16 * 1024 * 1024 };
+    atomic_store_explicit(&attr_bytes_max, bytes_max < MOST ? bytes_max : MOST,
+                          memory_order_relaxed);
+}
+
+size_t log_attr_bytes_max(void) {
+    return atomic_load_explicit(&attr_bytes_max, memory_order_relaxed);
 }
 
 static void append_attr(Buffer *out, const LogAttr *attr) {
@@ -254,6 +274,7 @@ static void append_attr(Buffer *out, const LogAttr *attr) {
         append_json_text(out, attr->text);
         break;
     case LOG_ATTR_JSON:
+    case LOG_ATTR_OUTER:
         buffer_append(out, attr->text, strlen(attr->text));
         break;
     }
@@ -266,7 +287,8 @@ static void append_json_text(Buffer *out, const char *text) {
     }
     buffer_append_byte(out, '"');
     size_t written = 0;
-    for (; *text != '\0' && written < LOG_LINE_BYTES_MAX; text++, written++) {
+    size_t bytes_max = log_attr_bytes_max();
+    for (; *text != '\0' && written < bytes_max; text++, written++) {
         unsigned char c = (unsigned char)*text;
         if (c == '"' || c == '\\') {
             buffer_append_byte(out, '\\');

@@ -34,7 +34,14 @@ typedef enum LogComponent {
 
 typedef struct LogAttr {
     const char *name; /* NULL: not written */
-    enum { LOG_ATTR_I64, LOG_ATTR_F64, LOG_ATTR_BOOL, LOG_ATTR_STR, LOG_ATTR_JSON } kind;
+    enum {
+        LOG_ATTR_I64,
+        LOG_ATTR_F64,
+        LOG_ATTR_BOOL,
+        LOG_ATTR_STR,
+        LOG_ATTR_JSON,
+        LOG_ATTR_OUTER
+    } kind;
     union {
         int64_t i64;
         double f64;
@@ -49,6 +56,8 @@ typedef struct LogAttr {
 #define LOG_STR(key, value)  ((LogAttr){(key), LOG_ATTR_STR, {.text = (value)}})
 /* `value` is JSON text, written as it is. */
 #define LOG_JSON(key, value) ((LogAttr){(key), LOG_ATTR_JSON, {.text = (value)}})
+/* The same, for a field of the line itself, beside its attributes. */
+#define LOG_OUTER(key, value) ((LogAttr){(key), LOG_ATTR_OUTER, {.text = (value)}})
 
 #define LOG_AT(severity, component, id, msg, ...)                                                  \
     do {                                                                                           \
@@ -74,6 +83,10 @@ typedef enum LogRing {
     LOG_RING_STARTUP_WARNINGS,
     LOG_RING_COUNT,
 } LogRing;
+
+/* How long an attribute may be: LOG_LINE_BYTES_MAX until it is set (to at most 16 MB). */
+void log_set_attr_bytes_max(size_t bytes_max);
+size_t log_attr_bytes_max(void);
 
 bool log_is_enabled(LogComponent component, LogSeverity severity);
 void log_write(LogSeverity severity, LogComponent component, int id, const char *msg,

@@ -78,7 +78,7 @@ void json_append_string(Buffer *out, Str text) {
 }
 
 LogAttr json_log_attr(const char *name, Doc doc, Buffer *text) {
-    json_append_doc(text, doc, LOG_LINE_BYTES_MAX / 2);
+    json_append_doc(text, doc, log_attr_bytes_max() / 2);
     bool is_cut = text->data[text->size - 1] != '}';
     buffer_append_byte(text, '\0');
     const char *json = (const char *)text->data;

@@ -9,10 +9,11 @@
 #include "query/agg/foreign_names.h"
 #include "query/agg/pipeline.h"
 
-/* For `top`: collections that $lookup and its kin read were used as the command's own was. */
-static void note_use(OpCtx *op, const Ns *ns, int64_t duration_us) {
+/* For `top`: collections that $lookup and its kin read were used as the command's own was; the time
+ * is that of the command. */
+static void note_use(OpCtx *op, const Ns *ns, uint32_t count) {
     top_count(command_top(op->service), ns->text,
-              &(TopOp){.latency = LATENCY_READS, .duration_us = duration_us});
+              &(TopOp){.latency = LATENCY_READS, .count = count});
 }
 
 void agg_options_defaults(CommandCtx *ctx, AggOptions *options) {

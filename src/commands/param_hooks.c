@@ -28,6 +28,11 @@ static void apply_log_level(ServiceCtx *service, ParamId id) {
     log_set_verbosity(LOG_DEFAULT, (int)param_i64(service, id));
 }
 
+static void apply_log_size(ServiceCtx *service, ParamId id) {
+    int64_t kb = param_i64(service, id);
+    log_set_attr_bytes_max(kb == 0 ? SIZE_MAX : (size_t)kb * 1024);
+}
+
 static void apply_quiet(ServiceCtx *service, ParamId id) {
     command_settings(service)->is_quiet = param_bool(service, id);
 }
@@ -166,6 +171,7 @@ const ParamHooks PARAM_HOOKS[PARAM_COUNT] = {
     [PARAM_LOG_COMPONENT_VERBOSITY] = {.build = build_component_verbosity,
                                        .set_doc = set_component_verbosity},
     [PARAM_LOG_LEVEL] = {.apply = apply_log_level},
+    [PARAM_MAX_LOG_SIZE_KB] = {.apply = apply_log_size},
     [PARAM_LOW_PRIORITY_BYPASS] = {.apply = apply_bypass},
     [PARAM_PREIMAGE_PURGE_SLEEP_SECS] = {.apply = apply_preimage_purge},
     [PARAM_QUIET] = {.apply = apply_quiet},
@@ -186,5 +192,6 @@ const ParamHooks ROUTER_PARAM_HOOKS[PARAM_COUNT] = {
     [PARAM_LOG_COMPONENT_VERBOSITY] = {.build = build_component_verbosity,
                                        .set_doc = set_component_verbosity},
     [PARAM_LOG_LEVEL] = {.apply = apply_log_level},
+    [PARAM_MAX_LOG_SIZE_KB] = {.apply = apply_log_size},
     [PARAM_QUIET] = {.apply = apply_quiet},
 };

@@ -3,7 +3,8 @@
  *
  * Each database has its own level (0: nothing, 1: slow operations, 2: all); the threshold and the
  * sample rate are those of the slow log. A database may have a filter, which decides in their
- * place, for level 1 and for the slow log. Levels and filters are forgotten when the server stops.
+ * place, for level 1 and for the slow log; without one of its own it has that of the configuration
+ * file, if there is one. Levels and filters are forgotten when the server stops.
  *
  * Ownership: made by server/, hangs off the ServerSetup.
  * Threading: any thread. Lock: LOCK_RANK_PARAMETERS.

@@ -300,6 +300,14 @@ test('CAP-1: a driver follows a capped collection', async () => {
 
 /* ---- time-outs, exhaust ---- */
 
+test('an idle cursor in the middle of a $lookup is closed', async () => {
+    const c = await node.collection(numbered(10));
+    const pipeline = [{ $lookup: { from: c.collectionName, pipeline: [], as: 'all' } }, { $unwind: '$all' }];
+    const { cursor } = await node.db.command({ aggregate: c.collectionName, pipeline, cursor: { batchSize: 2 } });
+    assert.deepEqual((await node.db.command({ killCursors: c.collectionName, cursors: [Long.fromValue(cursor.id)] })).cursorsKilled.length, 1);
+    assert.equal((await node.admin.command({ ping: 1 })).ok, 1);
+});
+
 test('idle cursors are closed after a time, those with noCursorTimeout are not', async () => {
     const c = await node.collection(numbered(10));
     const idle = (await find(c, { batchSize: 1 })).cursor;

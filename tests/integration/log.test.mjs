@@ -78,6 +78,48 @@ test('huge commands are cut in the log, and the line stays JSON', async () => {
     assert.equal(line.attr.ninserted, 1);
 });
 
+test('with a verbosity of 1 every command is logged', async () => {
+    const c = await node.collection([{ _id: 1 }]);
+    const { slowms } = await node.db.command({ profile: -1 });
+    const seen = () => node.server.log.some(({ msg, attr }) => msg === 'Slow query' && attr.command?.comment === 'look at level 1');
+    try {
+        await node.db.command({ profile: 0, slowms: 100_000 });
+        await node.admin.command({ setParameter: 1, logComponentVerbosity: { command: { verbosity: 1 } } });
+        await c.find({}, { comment: 'look at level 1' }).toArray();
+        await waitFor(seen, { what: 'the line' });
+    } finally {
+        await node.admin.command({ setParameter: 1, logComponentVerbosity: { command: { verbosity: -1 } } });
+        await node.db.command({ profile: 0, slowms });
+    }
+});
+
+test('a command that is too long for the log is cut, and the line says so', async () => {
+    const c = await node.collection([{ _id: 1 }]);
+    const set = (maxLogSizeKB) => node.admin.command({ setParameter: 1, maxLogSizeKB });
+    const { slowms } = await node.db.command({ profile: -1 });
+    const filter = { a: { $in: Array.from({ length: 1500 }, (_, i) => i) } };
+    const lineOf = async (comment) => {
+        await c.find(filter, { comment }).toArray();
+        return node.server.waitLog(({ msg, attr }) => msg === 'Slow query' && JSON.stringify(attr.command).includes(comment));
+    };
+    try {
+        await node.db.command({ profile: 0, slowms: -1 });
+        await set(100);
+        const whole = await lineOf('long and whole');
+        assert.equal(whole.attr.command.filter.a.$in.length, 1500);
+        assert.equal(whole.truncated, undefined);
+        await set(3);
+        await c.find(filter).toArray();
+        const cut = await node.server.waitLog(({ msg, attr, truncated }) => msg === 'Slow query' && truncated !== undefined && attr.ns === `test.${c.collectionName}`);
+        assert.equal(cut.truncated.command.type, 'object');
+        assert.ok(cut.truncated.command.size > 10_000 && cut.attr.command.length < 3 * 1024);
+        assert.equal((await node.admin.command({ getParameter: 1, maxLogSizeKB: 1 })).maxLogSizeKB, 3);
+    } finally {
+        await set(10);
+        await node.db.command({ profile: 0, slowms });
+    }
+});
+
 test('connections and client metadata are logged', async () => {
     const client = await node.server.client({ appName: 'the app' });
     await client.db('admin').command({ ping: 1 });

@@ -601,7 +601,8 @@ static void note_finished(CommandService *cs, CommandCtx *ctx, CommandRow *row, 
     if ((row->spec->flags & CMD_NOT_LOGGED_WHEN_SLOW) != 0)
         return;
     int32_t slow_ms = atomic_load_explicit(&cs->settings.slow_ms, memory_order_relaxed);
-    bool is_logged = duration_us >= (int64_t)slow_ms * 1000;
+    bool is_logged = duration_us >= (int64_t)slow_ms * 1000 ||
+                     UNLIKELY(log_is_enabled(LOG_COMMAND, LOG_SEV_DEBUG1));
     bool is_filtered =
         UNLIKELY(atomic_load_explicit(&cs->settings.has_profile_filters, memory_order_relaxed)) &&
         cs->hooks.is_logged(ctx, duration_us, rc, err, &is_logged);

@@ -8,7 +8,9 @@
 #include "commands/core/command_service.h"
 
 enum {
-    SLOW_COMMAND_TEXT_MAX = 8 * 1024,
+    /* Of a line, for what is not the command. */
+    OTHER_TEXT_BYTES = 2 * 1024,
+    COMMAND_TEXT_BYTES_MIN = 256,
     HASH_TEXT_SIZE = 9,
 };
 
@@ -30,10 +32,18 @@ void slow_log_write(CommandCtx *ctx, int64_t duration_us, ErrCode rc, const Erro
     OpCtx *op = ctx->op;
     const OpMetrics *m = &op->metrics;
     Buffer text, line;
-    buffer_init_arena(&text, &op->arena, 1024, SLOW_COMMAND_TEXT_MAX * 2);
-    json_append_doc(&text, ctx->body, SLOW_COMMAND_TEXT_MAX);
+    size_t bytes_max = log_attr_bytes_max();
+    bytes_max = bytes_max < OTHER_TEXT_BYTES + COMMAND_TEXT_BYTES_MIN
+                    ? COMMAND_TEXT_BYTES_MIN
+                    : bytes_max - OTHER_TEXT_BYTES;
+    buffer_init_arena(&text, &op->arena, 1024, bytes_max * 2);
+    json_append_doc(&text, ctx->body, bytes_max);
     /* A text that was cut is no JSON any more and is logged as a string. */
-    bool is_cut = text.overflowed || text.size >= SLOW_COMMAND_TEXT_MAX;
+    bool is_cut = text.overflowed || text.size >= bytes_max;
+    const char *cut =
+        !is_cut ? NULL
+                : arena_printf(&op->arena, "{\"command\":{\"type\":\"object\",\"size\":%u}}",
+                               doc_size(ctx->body));
     buffer_init_arena(&line, &op->arena, text.size + 1, text.size + 1);
     buffer_append(&line, text.data, text.size);
     buffer_append_byte(&line, '\0');
@@ -50,7 +60,7 @@ void slow_log_write(CommandCtx *ctx, int64_t duration_us, ErrCode rc, const Erro
         LOG_STR("ns", op->desc.ns),
         ctx->client->app_name != NULL ? LOG_STR("appName", ctx->client->app_name) : (LogAttr){0},
         is_cut ? LOG_STR("command", command) : LOG_JSON("command", command),
-        is_cut ? LOG_BOOL("truncated", true) : (LogAttr){0},
+        is_cut ? LOG_OUTER("truncated", cut) : (LogAttr){0},
         plan != NULL ? LOG_STR("planSummary", plan) : (LogAttr){0},
         has_shape ? LOG_STR("queryHash", query_hash) : (LogAttr){0},
         has_shape ? LOG_STR("planCacheKey", plan_cache_key) : (LogAttr){0},

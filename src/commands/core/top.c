@@ -49,13 +49,15 @@ void top_count(TopTable *table, const char *ns, const TopOp *op) {
     for (size_t i = 0; op->op_type != NULL && i < ARRAY_LEN(KINDS); i++)
         if (strcmp(op->op_type, KINDS[i].op_type) == 0)
             kind = KINDS[i].kind;
-    atomic_fetch_add_explicit(&row->count[kind], 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&row->count[kind], op->count > 0 ? op->count : 1,
+                              memory_order_relaxed);
     atomic_fetch_add_explicit(&row->time_us[kind], op->duration_us, memory_order_relaxed);
     if (kind == TOP_COMMANDS && op->is_writing) {
         atomic_fetch_add_explicit(&row->writing_count, 1, memory_order_relaxed);
         atomic_fetch_add_explicit(&row->writing_time_us, op->duration_us, memory_order_relaxed);
     }
-    latency_add(&row->latencies, op->latency, op->duration_us);
+    if (op->count == 0)
+        latency_add(&row->latencies, op->latency, op->duration_us);
 }
 
 const TopRow *top_find(TopTable *table, const char *ns) {

@@ -40,6 +40,7 @@ typedef struct TopOp {
     LatencyKind latency;
     bool is_writing;
     int64_t duration_us;
+    uint32_t count; /* of operations without a duration; 0: one with it */
 } TopOp;
 void top_count(TopTable *table, const char *ns, const TopOp *op);
 /* What was counted of a namespace; NULL: nothing. */

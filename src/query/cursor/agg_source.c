@@ -12,7 +12,6 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "base/clock.h"
 #include "bson/builder.h"
 #include "query/agg/foreign_names.h"
 #include "query/agg/query_stages.h"
@@ -41,7 +40,8 @@ struct AggCursorSource {
     bool is_attached;  /* the inner source holds its place in the storage */
     bool is_inner_over;
     bool is_batched;
-    int64_t opened_us; /* by a stage of the parent */
+    Ns used;             /* the collection that stages have read last */
+    uint32_t used_count; /* and how often, since that was told */
     Buffer batch; /* documents, one behind the other, with what is known of each if that is read */
     Doc batch_meta; /* of the document that was taken last */
     size_t batch_next;
@@ -55,6 +55,7 @@ struct AggCursorSource {
 static ErrCode open_foreign(void *arg, Str coll, Doc stages, Doc let_values, DocSource *ret_docs,
                             Error *err);
 static void close_foreign(void *arg, DocSource docs);
+static void tell_used(AggCursorSource *source);
 static ErrCode open_sink(void *arg, const AggSinkSpec *spec, AggSink *ret_sink, Error *err);
 
 static OpCtx *source_op(const AggCursorSource *source) {
@@ -169,6 +170,7 @@ static void agg_give_back(CursorSource *base, Doc doc) {
 static void agg_detach(CursorSource *base) {
     AggCursorSource *source = (AggCursorSource *)base;
     detach_inner(source);
+    tell_used(source);
     source->op = NULL;
 }
 
@@ -181,6 +183,7 @@ static ErrCode agg_attach(CursorSource *base, OpCtx *op, Error *err) {
 static void agg_free(CursorSource *base) {
     AggCursorSource *source = (AggCursorSource *)base;
     pipeline_exec_free(source->exec);
+    tell_used(source);
     file_spill_free(source->spill);
     if (source->inner != NULL)
         cursor_source_free(&source->inner->base);
@@ -334,7 +337,7 @@ static ErrCode check_foreign_views(AggCursorSource *source, Doc stages, Error *e
             continue;
         }
         if (source->options.note_use != NULL)
-            source->options.note_use(source_op(source), &ns, /* duration_us= */ 0);
+            source->options.note_use(source_op(source), &ns, /* count= */ 1);
         const View *view = catalog_find_view(catalog, &ns);
         if (view != NULL && view->collator != source->collator)
             rc = error_set(err, ERR_OPTION_NOT_SUPPORTED_ON_VIEW,
@@ -477,20 +480,30 @@ static ErrCode open_foreign(void *arg, Str coll, Doc stages, Doc let_values, Doc
         TRY(view_resolve(op, &ns, stages, &scratch, &options, &target, &stages, err));
     }
     AggCursorSource *source;
-    int64_t opened_us = clock_mono_us();
     TRY(open_child(parent, /* op= */ NULL, &target, stages, &options, &source, err));
-    source->opened_us = opened_us;
     *ret_docs = (DocSource){.arg = source, .next = next_foreign};
     return ERR_OK;
+}
+
+/* Counted here and told at once: a $lookup may read a collection for each of many documents. */
+static void tell_used(AggCursorSource *source) {
+    OpCtx *op = source_op(source); /* NULL: an idle cursor is closed */
+    if (source->used_count > 0 && op != NULL && source->options.note_use != NULL)
+        source->options.note_use(op, &source->used, source->used_count);
+    source->used_count = 0;
 }
 
 static void close_foreign(void *arg, DocSource docs) {
     AggCursorSource *parent = arg;
     AggCursorSource *source = docs.arg;
     add_examined(docs, &parent->examined);
-    if (parent->options.note_use != NULL && !source->options.is_collectionless)
-        parent->options.note_use(source_op(parent), &source->ns,
-                                 clock_mono_us() - source->opened_us);
+    if (!source->options.is_collectionless) {
+        if (UNLIKELY(!ns_equal(&parent->used, &source->ns))) {
+            tell_used(parent);
+            parent->used = source->ns;
+        }
+        parent->used_count++;
+    }
     agg_free(&source->base);
 }
 

@@ -15,8 +15,8 @@ typedef struct AggWriter {
     Doc fields; /* of the client's command, for the one that writes */
 } AggWriter;
 
-/* A pipeline has read another collection, for so long: for statistics of collections. */
-typedef void AggNoteUse(OpCtx *op, const Ns *ns, int64_t duration_us);
+/* A pipeline has read another collection, so many times: for statistics of collections. */
+typedef void AggNoteUse(OpCtx *op, const Ns *ns, uint32_t count);
 
 typedef struct AggOptions {
     Elem hint;
