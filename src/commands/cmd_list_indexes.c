@@ -26,14 +26,17 @@ static void build_option(DocBuilder *b, Elem elem) {
 static void add_index(ListReply *reply, const IndexDesc *index, const ListIndexesRequest *request) {
     DocBuilder *b = reply->b;
     size_t row = list_reply_open(reply);
-    size_t inner = request->include_index_build_info ? build_open_doc(b, "spec") : 0;
+    bool is_building = !index->is_ready && index->has_build_uuid;
+    /* Of an index that is being built, so that nobody takes it for one that is there. */
+    bool is_inner =
+        request->include_index_build_info || (is_building && request->include_build_uuids);
+    size_t inner = is_inner ? build_open_doc(b, "spec") : 0;
     DocIter iter = doc_iter(index->spec);
     Elem elem;
     while (doc_iter_next(&iter, &elem))
         build_option(b, elem);
-    if (request->include_index_build_info)
+    if (is_inner)
         build_close(b, inner);
-    bool is_building = !index->is_ready && index->has_build_uuid;
     if (is_building && request->include_index_build_info) {
         size_t info = build_open_doc(b, "indexBuildInfo");
         build_uuid(b, "buildUUID", &index->build_uuid);

@@ -501,12 +501,11 @@ static ErrCode join_build(Attempt *attempt, const Ns *ns, const Listing *found, 
     for (uint32_t i = 0; i < found->count; i++) {
         if (!elem_equal(doc_get_lit(found->rows[i], "buildUUID"), build, NULL))
             continue;
-        DocBuilder b = doc_builder_in_arena(&op->arena);
-        DocIter iter = doc_iter(found->rows[i]);
-        for (Elem elem; doc_iter_next(&iter, &elem);)
-            if (!elem_name_is(elem, STR("buildUUID")))
-                build_elem(&b, elem);
-        specs[count++] = doc_builder_end(&b);
+        Elem spec = doc_get_lit(found->rows[i], "spec");
+        if (elem_type(spec) != BT_DOC)
+            return error_set(err, ERR_FAILED_TO_PARSE,
+                             "the source's index that is being built has no 'spec'");
+        specs[count++] = elem_doc(spec);
     }
     return ddl_start_index_build_of(op, ns, &uuid, specs, count, err);
 }

@@ -74,7 +74,7 @@ const release = (set, member, name) => failpoint(set, member, name, { mode: 'off
 async function indexesOf(set, member) {
     const command = { listIndexes: 'c', includeBuildUUIDs: true };
     const reply = await set.command(member, command, 'test');
-    return reply.cursor.firstBatch.map(({ name, buildUUID }) => (buildUUID ? `${name}...` : name));
+    return reply.cursor.firstBatch.map(({ name, spec, buildUUID }) => (buildUUID ? `${spec.name}...` : name));
 }
 
 async function everywhere(set, expected) {

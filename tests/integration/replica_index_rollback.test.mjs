@@ -79,7 +79,7 @@ async function writeAlone(alone) {
 async function indexesOf(member) {
     const command = { listIndexes: 'c', includeBuildUUIDs: true };
     const reply = await set.command(member, command, 'test');
-    return reply.cursor.firstBatch.map(({ name, buildUUID }) => (buildUUID ? `${name}...` : name));
+    return reply.cursor.firstBatch.map(({ name, spec, buildUUID }) => (buildUUID ? `${spec.name}...` : name));
 }
 
 /* Tables of builds, and of indexes of this database. */

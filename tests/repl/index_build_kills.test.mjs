@@ -127,7 +127,7 @@ async function killAt(failpoint, owner, victim) {
 async function indexesOf(member) {
     const command = { listIndexes: 'c', includeBuildUUIDs: true };
     const reply = await set.command(member, command, 'test');
-    return reply.cursor.firstBatch.map(({ name, buildUUID }) => (buildUUID ? `${name}...` : name));
+    return reply.cursor.firstBatch.map(({ name, spec, buildUUID }) => (buildUUID ? `${spec.name}...` : name));
 }
 
 async function agree() {
