@@ -347,7 +347,7 @@ static ErrCode stage_debug_run(CommandCtx *ctx, void *arg, Error *err) {
     CLEANUP(executor_free_ptr) PlanExecutor *exec = executor_new(&ns);
     exec->uuid = access.coll->uuid;
     exec->has_coll = true;
-    exec->yield_period_us = YIELD_PERIOD_US;
+    exec->yields.period_us = YIELD_PERIOD_US;
     Builder b = {.ctx = ctx, .coll = access.coll, .exec = exec};
     TRY(build_node(&b, doc_get_lit(request->stage, "plan"), &exec->root, err));
     exec->root = with_docs(&b, exec->root);

@@ -44,9 +44,16 @@ const char *spill_dir(const CommandCtx *ctx) {
     return arena_printf(&ctx->op->arena, "%s/_tmp", storage_dbpath(ctx->service->storage));
 }
 
+YieldPolicy yield_policy(const ServiceCtx *service) {
+    return (YieldPolicy){
+        .period_us = param_i64(service, PARAM_YIELD_PERIOD_MS) * 1000,
+        .ticks_max = (uint64_t)param_i64(service, PARAM_YIELD_ITERATIONS),
+    };
+}
+
 void query_spec_defaults(const CommandCtx *ctx, QuerySpec *spec) {
     spec->sort_memory_bytes = (size_t)param_i64(ctx->service, PARAM_SORT_MEMORY_BYTES_MAX);
-    spec->yield_period_us = param_i64(ctx->service, PARAM_YIELD_PERIOD_MS) * 1000;
+    spec->yields = yield_policy(ctx->service);
     spec->spill_dir =
         param_bool(ctx->service, PARAM_ALLOW_DISK_USE_BY_DEFAULT) ? spill_dir(ctx) : NULL;
     spec->is_table_scan_refused = param_bool(ctx->service, PARAM_NO_TABLE_SCAN);

@@ -19,6 +19,7 @@ ErrCode request_ref_ns(const CommandCtx *ctx, const CollRef *coll, Ns *ret_ns, E
 const char *spill_dir(const CommandCtx *ctx);
 
 /* Settings of the server that a query needs. */
+YieldPolicy yield_policy(const ServiceCtx *service);
 void query_spec_defaults(const CommandCtx *ctx, QuerySpec *spec);
 
 /* Does the filter let every document through: is it empty, but for a comment? */

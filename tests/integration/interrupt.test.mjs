@@ -189,3 +189,20 @@ test('NOD-2: SIGTERM ends a node that is busy with a long scan', async () => {
         await server.remove();
     }
 });
+
+test('a query lets others through after as many documents as internalQueryExecYieldIterations says', async () => {
+    const set = (internalQueryExecYieldIterations) => node.admin.command({ setParameter: 1, internalQueryExecYieldIterations });
+    const yields = async (comment) => {
+        await node.db.collection('big').find({}, { comment, batchSize: 1000, limit: 1000 }).toArray();
+        const { numYield } = await node.db.collection('system.profile').findOne({ 'command.comment': comment });
+        return Number(numYield);
+    };
+    await node.db.command({ profile: 2 });
+    await set(10);
+    const often = await yields('often');
+    await set(0);
+    const seldom = await yields('seldom');
+    await node.db.command({ profile: 0 });
+    assert.ok(often >= 90 && often <= 110, `${often}`);
+    assert.ok(seldom < often, `${seldom}`);
+});

@@ -228,7 +228,7 @@ static ErrCode open_inner(AggCursorSource *source, const Ns *ns, const AggOption
         .let_values = options->let_values,
         .sort_memory_bytes = options->sort_memory_bytes,
         .spill_dir = options->spill_dir,
-        .yield_period_us = options->yield_period_us,
+        .yields = options->yields,
         .now_ms = options->now_ms,
         .cluster_ts = options->cluster_ts,
     };

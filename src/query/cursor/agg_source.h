@@ -35,7 +35,7 @@ typedef struct AggOptions {
     uint64_t densify_docs_max;
     size_t densify_memory_bytes;
     size_t sort_memory_bytes;
-    int64_t yield_period_us;
+    YieldPolicy yields;
     int64_t now_ms;
     uint64_t cluster_ts; /* $$CLUSTER_TIME */
     AggWriter writer;

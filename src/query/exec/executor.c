@@ -153,6 +153,7 @@ ErrCode executor_restore(PlanExecutor *exec, CollAccess *access, Error *err) {
         return tell_lost(exec, access->op, err);
     executor_attach(exec, access);
     exec->last_yield_us = clock_mono_us();
+    exec->last_yield_ticks = exec->ticks;
     ErrCode rc = stage_restore_all(exec->root, err);
     if (rc != ERR_OK)
         exec->access = NULL;
@@ -175,6 +176,12 @@ static ErrCode check_failpoints(PlanExecutor *exec, Error *err) {
                : op_hang(op, FP_INTERRUPT_ONLY_HANG, exec->ns.text, err);
 }
 
+static bool is_yield_due(const PlanExecutor *exec) {
+    const YieldPolicy *yields = &exec->yields;
+    return clock_mono_us() - exec->last_yield_us >= yields->period_us ||
+           (yields->ticks_max != 0 && exec->ticks - exec->last_yield_ticks >= yields->ticks_max);
+}
+
 ErrCode executor_tick_slow(PlanExecutor *exec, Error *err) {
     if (exec->ticks >= exec->pause_at)
         return ERR_PLAN_PAUSED;
@@ -182,11 +189,12 @@ ErrCode executor_tick_slow(PlanExecutor *exec, Error *err) {
     TRY(check_failpoints(exec, err));
     TRY(op_check_interrupt_slow(op, err));
     /* Plans on trial do not yield: their turns are short, and there are several of them. */
-    if (!exec->is_on_trial && (clock_mono_us() - exec->last_yield_us >= exec->yield_period_us ||
-                               failpoint_is_set(FP_YIELD_HANG)))
+    if (!exec->is_on_trial && (is_yield_due(exec) || failpoint_is_set(FP_YIELD_HANG)))
         TRY(yield(exec, err));
     exec->ticks++;
-    exec->tick_limit = exec->ticks + TICKS_PER_LOOK;
+    uint64_t ticks_max = exec->yields.ticks_max;
+    bool is_often = ticks_max != 0 && ticks_max < TICKS_PER_LOOK;
+    exec->tick_limit = exec->ticks + (is_often ? ticks_max - 1 : TICKS_PER_LOOK);
     if (exec->tick_limit > exec->pause_at)
         exec->tick_limit = exec->pause_at;
     return ERR_OK;

@@ -23,6 +23,12 @@ typedef struct PlanTrial {
     bool is_winner;
 } PlanTrial;
 
+/* When a plan lets others through, and reads on in a new snapshot. */
+typedef struct YieldPolicy {
+    int64_t period_us;
+    uint64_t ticks_max; /* entries and documents looked at; 0: only the time counts */
+} YieldPolicy;
+
 struct PlanExecutor {
     Arena arena;
     Ns ns;
@@ -58,7 +64,8 @@ struct PlanExecutor {
     uint64_t tick_limit; /* when to take the slow path: for a yield, or for pause_at */
     uint64_t pause_at;   /* UINT64_MAX: never */
     int64_t last_yield_us;
-    int64_t yield_period_us;
+    uint64_t last_yield_ticks;
+    YieldPolicy yields;
     Doc stashed; /* returned by the consumer; heap copy */
     bool has_stashed;
 };

@@ -27,7 +27,7 @@ static void bound_by_ts(Planning *p, ScanOptions *options);
 
 ErrCode plan_query(CollAccess *access, const QuerySpec *spec, PlanExecutor **ret_exec, Error *err) {
     CLEANUP(executor_free_ptr) PlanExecutor *exec = executor_new(&access->ns);
-    exec->yield_period_us = spec->yield_period_us;
+    exec->yields = spec->yields;
     exec->is_tailable = spec->is_tailable;
     exec->is_profiled = spec->is_shape_wanted;
     exec->is_key_wanted = spec->is_return_key;

@@ -59,7 +59,7 @@ typedef struct QuerySpec {
     bool is_shape_wanted;      /* the executor tells its shape, whether it is cached or not */
     size_t sort_memory_bytes;
     const char *spill_dir; /* NULL: a sort may not use the disk */
-    int64_t yield_period_us;
+    YieldPolicy yields;
     int64_t now_ms;
     uint64_t cluster_ts; /* $$CLUSTER_TIME */
 } QuerySpec;

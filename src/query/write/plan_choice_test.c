@@ -106,7 +106,7 @@ TEST(scans_from_end_to_end_have_low_priority) {
 
 /* Plans and throws away; what is remembered stays. */
 static void plan_once(Chooser *c, const char *filter, bool *ret_is_cached, const char **ret_plan) {
-    QuerySpec spec = {.filter = json(c, filter), .yield_period_us = 1000000};
+    QuerySpec spec = {.filter = json(c, filter), .yields = {.period_us = 1000000}};
     Error err = {0};
     CLEANUP(access_done) CollAccess access = {0};
     CLEANUP(executor_free_ptr) PlanExecutor *exec = NULL;

@@ -520,7 +520,7 @@ static void try_query(Diff *d, uint64_t number) {
                       .has_collation = true,
                       .collator = below(d, 5) == 0 ? d->collator : NULL,
                       .sort_memory_bytes = 1 << 20,
-                      .yield_period_us = 1000000};
+                      .yields = {.period_us = 1000000}};
     DocBuilder b = begin(d);
     size_t natural = build_open_doc(&b, "hint");
     build_i32(&b, "$natural", 1);

@@ -137,7 +137,7 @@ ErrCode config_catalog_query(OpCtx *op, const Ns *ns, Doc filter, Doc sort, int6
                       .sort = sort,
                       .limit = limit,
                       .sort_memory_bytes = SORT_BYTES_MAX,
-                      .yield_period_us = YIELD_PERIOD_US,
+                      .yields = {.period_us = YIELD_PERIOD_US},
                       .now_ms = clock_wall_ms()};
     CLEANUP(executor_free_ptr) PlanExecutor *exec = NULL;
     TRY(plan_query(&access, &spec, &exec, err));

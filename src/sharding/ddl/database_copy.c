@@ -27,7 +27,7 @@ ErrCode collection_scan_open(OpCtx *op, const Ns *ns, const Uuid *uuid, bool *re
         access_done(&ret_scan->access);
         return ERR_OK;
     }
-    QuerySpec spec = {.yield_period_us = YIELD_US, .now_ms = clock_wall_ms()};
+    QuerySpec spec = {.yields = {.period_us = YIELD_US}, .now_ms = clock_wall_ms()};
     ErrCode rc = plan_query(&ret_scan->access, &spec, &ret_scan->exec, err);
     if (rc != ERR_OK)
         access_done(&ret_scan->access);

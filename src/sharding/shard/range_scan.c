@@ -56,7 +56,7 @@ static ErrCode plan_range(RangeScan *scan, const ShardKey *key, Doc min, Doc max
         .min = bounds.min,
         .max = bounds.max,
         .projection = is_of_keys ? key_fields(key, &op->arena) : DOC_NONE,
-        .yield_period_us = YIELD_US,
+        .yields = {.period_us = YIELD_US},
         .now_ms = clock_wall_ms(),
     };
     return plan_query(&scan->access, &spec, &scan->exec, err);
