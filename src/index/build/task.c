@@ -231,6 +231,7 @@ static void finish_task(BuildTask *task, Error *err) {
  * rolls back before. */
 static bool abort_build(BuildTask *task, const Error *cause) {
     OpCtx *op = task->op;
+    index_build_log(task->build, "Index build: aborting", 4656003, cause);
     CLEANUP(op_mode_restore) OpModeScope scope = op_mode_scope(op);
     /* The kill that ended the build must not end its cleanup. */
     op->mode.is_uninterruptible = true;
