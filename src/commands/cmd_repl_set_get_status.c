@@ -138,7 +138,7 @@ static void look(void *arg, const ReplCore *core) {
         return;
     build_cstr(b, "set", config->set_name);
     build_date(b, "date", args->now.wall_ms);
-    build_i32(b, "myState", (int32_t)repl_core_state(core));
+    build_i32(b, "myState", (int32_t)repl_core_shown_state(core));
     build_i64(b, "term", repl_core_term(core));
     int32_t source = repl_core_source_index(core);
     build_cstr(b, "syncSourceHost", source >= 0 ? config->members[source].host : "");

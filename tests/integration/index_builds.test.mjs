@@ -371,6 +371,23 @@ test('IDX-6: killOp and maxTimeMS end a build', async () => {
     await noTemporaryTables();
 });
 
+test('IDX-6: a kill ends a build that is held before or after its scan, and the log tells so', async () => {
+    const c = await node.collection(many());
+    const points = ['hangAfterInitializingIndexBuild', 'hangAfterSettingUpIndexBuild', 'hangBeforeBuildingIndex', 'hangAfterStartingIndexBuild'];
+    for (const point of points)
+        await node.withFailpoint(point, 'alwaysOn', {}, async () => {
+            const ended = c.createIndex({ a: 1 }).then(() => null, (error) => error);
+            const isOfBuild = ({ command, connectionId, failpointMsg }) => command?.createIndexes && !connectionId && failpointMsg === point;
+            const { opid } = await waitFor(async () => (await node.admin.command({ currentOp: 1, $all: true })).inprog.find(isOfBuild), { what: point });
+            const before = node.server.log.length;
+            await node.admin.command({ killOp: 1, op: opid });
+            assert.equal((await ended)?.code, 11601, point); // while the failpoint is still on
+            assert.ok(node.server.log.slice(before).some(({ id }) => id === 4656003), point);
+        });
+    assert.equal((await c.indexes()).length, 1);
+    await noTemporaryTables();
+});
+
 test('IDX-3: what cannot be done to a collection while an index is built is refused', async () => {
     const c = await node.collection(many());
     const specs = [{ key: { a: 1 } }, { key: { b: 1 } }];

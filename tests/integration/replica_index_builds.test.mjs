@@ -321,6 +321,7 @@ test('a build outlives the step-down of its primary, who waits for it does not',
         await isHanging();
         await set.stepDown();
         assert.equal(await ended, INTERRUPTED_DUE_TO_REPL_STATE_CHANGE);
+        await primary.waitLog(({ id }) => id === 20444); // that it goes on
         const writer = startWriter(set);
         await waitFor(async () => writer.count > 20, { timeoutMs: 20_000, what: 'writes' });
         await release(set, primary, name);

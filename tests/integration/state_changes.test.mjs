@@ -91,8 +91,11 @@ test('REP-3: clients see a primary that steps down refuse writes first, and be a
     const stepped = set.command(primary, { replSetStepDown: 60, force: true });
     await isThere();
     await waitFor(async () => brief(await ask(primary, { hello: 1 }, 'admin')).startsWith('neither'));
+    const stateNow = async () => (await set.command(primary, { replSetGetStatus: 1 })).myState;
+    assert.equal(await stateNow(), 1);
     await set.command(primary, { configureFailPoint: 'repl.stepdownEnqueued', mode: 'off' });
     await stepped;
+    assert.equal(await stateNow(), 2);
     const refused = (await down()).map(brief); // the next primary may be known before the end
     assert.deepEqual([refused[0], refused.at(-1)], ['neither, primary', 'secondary']);
     assert.ok(refused.slice(0, -1).every((step) => step.startsWith('neither')), `${refused}`);

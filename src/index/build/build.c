@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/failpoint.h"
 #include "base/log.h"
+#include "concurrency/op_failpoint.h"
 #include "index/build/build_internal.h"
 #include "storage/engine.h"
 #include "storage/recovery_unit.h"
@@ -194,10 +195,17 @@ void index_build_log(const IndexBuild *build, const char *msg, int32_t id, const
 /* Each phase is recorded before its first step, and can be entered again after a stop within it: a
  * resumed build continues with the phase it was saved in. */
 ErrCode index_build_fill(IndexBuild *build, Error *err) {
-    if (build->phase == INDEX_BUILD_INITIALIZED)
+    OpCtx *op = build->active.op;
+    const char *ns = build->ns.text;
+    if (build->phase == INDEX_BUILD_INITIALIZED) {
         failpoint_hit(FP_INDEX_BUILD_STARTED);
-    TRY(op_check_interrupt_slow(build->active.op, err));
+        TRY(op_hang_until_killed(op, FP_HANG_AFTER_INITIALIZING_BUILD, ns, err));
+        TRY(op_hang_until_killed(op, FP_HANG_AFTER_SETTING_UP_BUILD, ns, err));
+        TRY(op_hang_until_killed(op, FP_HANG_AFTER_SETTING_UP_BUILD_UNLOCKED, ns, err));
+    }
+    TRY(op_check_interrupt_slow(op, err));
     TRY(build_await_stable(build, err));
+    TRY(op_hang_until_killed(op, FP_HANG_BEFORE_BUILDING_INDEX, ns, err));
     int64_t begin_us = clock_mono_us();
     if (build->phase <= INDEX_BUILD_SCAN) {
         TRY(build_scan(build, err));

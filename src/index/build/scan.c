@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/failpoint.h"
+#include "concurrency/op_failpoint.h"
 #include "index/build/build_internal.h"
 #include "index/key_gen.h"
 #include "index/side_writes.h"
@@ -79,7 +80,7 @@ ErrCode build_scan(IndexBuild *build, Error *err) {
         /* Seen in currentOp as a scan that is nearly done. */
         op_set_progress(op, "Index Build: scanning collection", build->scanned_count,
                         record_store_count(build->records));
-        failpoint_hang(FP_HANG_AFTER_STARTING_INDEX_BUILD);
+        TRY(op_hang_until_killed(op, FP_HANG_AFTER_STARTING_INDEX_BUILD, build->ns.text, err));
     }
     return op_check_interrupt_slow(op, err);
 }

@@ -232,6 +232,7 @@ static void finish_task(BuildTask *task, Error *err) {
  * rolls back before. */
 static bool abort_build(BuildTask *task, const Error *cause) {
     OpCtx *op = task->op;
+    index_build_log(task->build, "Index build: aborting", 4656003, cause);
     CLEANUP(op_mode_restore) OpModeScope scope = op_mode_scope(op);
     /* The kill that ended the build must not end its cleanup. */
     op->mode.is_uninterruptible = true;
@@ -312,13 +313,25 @@ static void forget_waiter(IndexBuilds *builds, const IndexBuildWaiter *waiter) {
     }
 }
 
+static void tell_going_on(IndexBuilds *builds, const IndexBuildWaiter *waiter, const Error *err) {
+    char uuid[UUID_TEXT_SIZE];
+    mutex_lock(&builds->mu);
+    uuid_to_text(&waiter->uuid, uuid);
+    mutex_unlock(&builds->mu);
+    LOG_INFO(LOG_INDEX, 20444, "Index build: goes on without the client that began it",
+             LOG_STR("buildUUID", uuid), LOG_STR("error", error_message(err)));
+}
+
 ErrCode index_builds_wait(IndexBuilds *builds, IndexBuildWaiter *waiter, Error *err) {
     OpCtx *op = waiter->op;
     ErrCode rc = wait_until_ended(builds, waiter, err);
     /* A killed client aborts its build. A shutdown or step-down does not: the build may be resumed,
      * or committed by the next primary. */
-    if (rc != ERR_OK && rc != ERR_INTERRUPTED_AT_SHUTDOWN &&
-        rc != ERR_INTERRUPTED_DUE_TO_REPL_STATE_CHANGE) {
+    bool goes_on =
+        rc == ERR_INTERRUPTED_AT_SHUTDOWN || rc == ERR_INTERRUPTED_DUE_TO_REPL_STATE_CHANGE;
+    if (goes_on)
+        tell_going_on(builds, waiter, err);
+    if (rc != ERR_OK && !goes_on) {
         kill_build(builds, &waiter->uuid, rc);
         CLEANUP(error_reset) Error ignored = {0};
         CLEANUP(op_mode_restore) OpModeScope scope = op_mode_scope(op);

@@ -169,6 +169,8 @@ static ErrCode run_batches(OpCtx *op, InsertRun *run, Error *err) {
             TRY(ddl_ensure_collection(op, run->ns, err));
             continue;
         }
+        if (op->client != NULL)
+            TRY(op_hang(op, FP_HANG_LOCKED_BATCH_INSERT, run->ns->text, err));
         uint32_t to = from;
         size_t bytes = 0;
         while (to < run->count && to - from < BATCH_DOCS_MAX && doc_is_present(run->docs[to]) &&

@@ -107,6 +107,11 @@ ErrCode exec_modify(OpCtx *op, const Ns *ns, const ModifyRequest *request,
             break;
         }
         rc = modify_check_capped(&access, err);
+        if (rc == ERR_OK && op->client != NULL)
+            rc = op_hang(op,
+                         request->kind == MODIFY_DELETE ? FP_HANG_LOCKED_BATCH_REMOVE
+                                                        : FP_HANG_LOCKED_BATCH_UPDATE,
+                         ns->text, err);
         if (rc == ERR_OK && attempt == 0)
             rc = parse(&m, access.coll, err);
         if (rc == ERR_OK)

@@ -130,7 +130,7 @@ void core_begin_event(ReplCore *core, ReplNow now) {
 }
 
 void core_end_event(ReplCore *core, ReplActions *actions) {
-    ReplHelloKey key = {core_shown_state(core), repl_core_is_writable(core),
+    ReplHelloKey key = {repl_core_shown_state(core), repl_core_is_writable(core),
                         core_shown_primary(core), core->config};
     /* Clients are notified only if a field of hello changed. */
     bool is_same = key.state == core->shown.state && key.is_writable == core->shown.is_writable &&

@@ -371,6 +371,9 @@ typedef enum ReplPhase {
 } ReplPhase;
 
 ReplState repl_core_state(const ReplCore *core);
+/* For clients: a primary that steps down stays one, which accepts no writes, until the glue has
+ * ended the operations of its time. */
+ReplState repl_core_shown_state(const ReplCore *core);
 ReplPhase repl_core_phase(const ReplCore *core);
 bool repl_core_is_writable(const ReplCore *core); /* isWritablePrimary of hello */
 int64_t repl_core_term(const ReplCore *core);

@@ -134,9 +134,6 @@ struct ReplCore {
 
 /* ---- core_view.c: what hello shows ---- */
 
-/* A primary that steps down stays one, which accepts no writes, until the glue has ended what was
- * written meanwhile: clients hear of the beginning and of the end. */
-ReplState core_shown_state(const ReplCore *core);
 /* REPL_INDEX_NONE: none is known. */
 int32_t core_shown_primary(const ReplCore *core);
 

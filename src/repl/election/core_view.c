@@ -154,7 +154,7 @@ ReplMemberView repl_core_member(const ReplCore *core, uint32_t index) {
         return view;
     bool has_source = core->source_index != REPL_INDEX_NONE;
     view.is_up = true;
-    view.state = repl_core_state(core);
+    view.state = repl_core_shown_state(core);
     view.applied = core->applied;
     view.durable = core->durable;
     view.is_electable = view.config->is_electable;
@@ -175,7 +175,7 @@ ReplHelloRole repl_hello_role(const ReplMemberConfig *member) {
     return member->priority > 0 ? REPL_HELLO_HOST : REPL_HELLO_PASSIVE;
 }
 
-ReplState core_shown_state(const ReplCore *core) {
+ReplState repl_core_shown_state(const ReplCore *core) {
     return core->phase == REPL_PHASE_STEPPING_DOWN ? REPL_PRIMARY : repl_core_state(core);
 }
 
@@ -189,7 +189,7 @@ ReplHelloView repl_core_hello(const ReplCore *core) {
     ReplHelloView view = {.config = core->config, .self = core_self(core)};
     if (core->config == NULL)
         return view;
-    ReplState state = core_shown_state(core);
+    ReplState state = repl_core_shown_state(core);
     view.is_member = view.self != NULL;
     view.is_writable_primary = repl_core_is_writable(core);
     /* Elected but not writable yet, it still serves as a secondary. */
