@@ -14,6 +14,7 @@
 #include "repl/repl_internal.h"
 #include "storage/global_lock.h"
 #include "txn/session_catalog.h"
+#include "txn/session_tables.h"
 #include "txn/transaction.h"
 
 enum {
@@ -120,6 +121,13 @@ static void begin_writing(Repl *repl, OpCtx *op) {
     op->mode.is_unreplicated = false;
     if (repl->hooks.term_begins != NULL)
         repl->hooks.term_begins(repl->service, op);
+    /* Not with the first retryable write or transaction: its client, and who hands over to another
+     * member at that time, would have to wait for these entries, too. */
+    if (session_tables_ensure(op, &err) != ERR_OK) {
+        LOG_WARN(LOG_REPL, 7300255, "Could not make the collections of sessions",
+                 LOG_STR("error", error_message(&err)));
+        error_reset(&err);
+    }
     if (ddl_drop_temporary(op, &err) != ERR_OK)
         LOG_WARN(LOG_REPL, 7300250, "Could not drop temporary collections",
                  LOG_STR("error", error_message(&err)));

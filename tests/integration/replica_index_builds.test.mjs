@@ -326,6 +326,7 @@ test('a build outlives the step-down of its primary, who waits for it does not',
         await waitFor(async () => writer.count > 20, { timeoutMs: 20_000, what: 'writes' });
         await release(set, primary, name);
         await endsEverywhere(set, writer);
+        for (const member of set.members) await member.waitLog(({ id }) => id === 3856203); // was ready
     }
 });
 

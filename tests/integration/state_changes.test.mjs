@@ -34,6 +34,25 @@ const findOther = async () => {
 };
 const transition = async (member) => (await set.command(member, { serverStatus: 1 })).metrics.repl.stateTransition;
 
+test('TXN-1: a new primary makes the collections of sessions, so that a first transaction writes nothing until it ends', async () => {
+    const [primary] = await findOther();
+    const names = async () => {
+        const { cursor } = await set.command(primary, { listCollections: 1 }, 'config');
+        return cursor.firstBatch.map(({ name }) => name);
+    };
+    await waitFor(async () => (await names()).includes('image_collection'));
+    assert.ok((await names()).includes('transactions'));
+    await ask(primary, { create: 'first' });
+    const session = new RawSession(primary);
+    const before = (await ask(primary, { hello: 1 }, 'admin')).lastWrite.opTime.ts;
+    const reply = await session.run({ insert: 'first', documents: [{}], startTransaction: true, autocommit: false }, 1, 'changes');
+    assert.equal(reply.ok, 1, reply.errmsg);
+    const { cursor } = await ask(primary, { find: 'oplog.rs', filter: { ts: { $gt: before }, op: { $ne: 'n' } } }, 'local');
+    assert.deepEqual(cursor.firstBatch, []);
+    await session.run({ abortTransaction: 1, autocommit: false }, 1, 'admin');
+    session.close();
+});
+
 test('TXN-7: reads that wait for a prepared transaction are killed by a step-down, and by a step-up', async () => {
     const [primary, other] = await findOther();
     await ask(primary, { insert: 'held', documents: [{ _id: 1 }], writeConcern: { w: 2 } });

@@ -153,6 +153,9 @@ static ErrCode run_build(BuildTask *task, Error *err) {
     OpCtx *op = task->op;
     op->admission_priority = ADMISSION_LOW; /* clients are admitted first */
     TRY(index_build_fill(task->build, err));
+    if (task->is_two_phase)
+        index_build_log(task->build, "Index build: waits for the decision to commit it", 3856203,
+                        err);
     for (;;) {
         IndexBuildVerdict verdict;
         TRY(await_verdict(task, &verdict, err));
