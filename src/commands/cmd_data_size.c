@@ -143,7 +143,7 @@ const CommandSpec CMD_DATA_SIZE = {
     .name = "dataSize",
     .alias = "datasize",
     .summary = "Tells how many bytes of documents a collection holds, or a range of it.",
-    .flags = CMD_NAMES_DB | CMD_NEEDS_READABLE,
+    .flags = CMD_NAMES_DB,
     .request = &DATA_SIZE_REQUEST,
     .run = data_size_run,
 };

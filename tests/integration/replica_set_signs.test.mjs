@@ -166,11 +166,12 @@ describe('a set of two members', () => {
             [{ listIndexes: 'read' }, 'signs'],
             [{ dbStats: 1 }, 'signs'],
             [{ collStats: 'read' }, 'signs'],
-            [{ dataSize: 'signs.read' }, 'signs'],
         ];
         await run({ replSetMaintenance: true }, 'admin');
         for (const [command, db] of commands) assert.equal((await run(command, db)).code, 13436, JSON.stringify(command));
         assert.equal((await run({ listCollections: 1 }, 'local')).ok, 1); // is its own
+        assert.equal((await run({ dataSize: 'signs.read' }, 'signs')).ok, 1); // as in 7.0
+        assert.equal((await run({ validateDBMetadata: 1, apiParameters: { version: '1', strict: true } }, 'signs')).code, 13436);
         await run({ replSetMaintenance: false }, 'admin');
         for (const [command, db] of commands) assert.equal((await run(command, db)).ok, 1, JSON.stringify(command));
         connection.socket.destroy();
