@@ -76,11 +76,11 @@ static ErrCode abort_run(CommandCtx *ctx, void *request, Error *err) {
     (void)request;
     TRY(check_statement(ctx, err));
     TRY(op_hang(ctx->op, FP_HANG_BEFORE_ABORTING_TXN, NULL, err));
-    if (txn_is_prepared(ctx->txn_statement))
-        TRY(txn_abort_prepared(ctx->txn_statement, err));
-    else
-        txn_abort(ctx->txn_statement);
-    ctx->is_writing = true;
+    /* What was not prepared leaves nothing behind that members could have: nobody is waited for. */
+    ctx->is_writing = txn_is_prepared(ctx->txn_statement);
+    if (ctx->is_writing)
+        return txn_abort_prepared(ctx->txn_statement, err);
+    txn_abort(ctx->txn_statement);
     return ERR_OK;
 }
 

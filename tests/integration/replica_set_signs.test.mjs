@@ -62,6 +62,25 @@ describe('a set of two members', () => {
         }
     });
 
+    test('SES-4: an abort waits for no other member, whatever its write concern', async () => {
+        const [, secondary] = set.members;
+        await db.collection('aborted').insertOne({ _id: 1 }, { writeConcern: { w: 2 } });
+        await set.command(secondary, { configureFailPoint: 'stopReplProducer', mode: 'alwaysOn' });
+        const session = client.startSession({ causalConsistency: false });
+        try {
+            await db.collection('aborted').updateOne({ _id: 1 }, { $set: { x: 1 } }, { writeConcern: { w: 1 } });
+            session.startTransaction({ readConcern: { level: 'snapshot' }, writeConcern: { w: 'majority', wtimeoutMS: 20_000 } });
+            await db.collection('aborted').updateOne({ _id: 1 }, { $set: { x: 2 } }, { session });
+            const begun = Date.now();
+            await session.abortTransaction();
+            assert.ok(Date.now() - begun < 10_000);
+            assert.equal((await db.collection('aborted').findOne({ _id: 1 })).x, 1);
+        } finally {
+            await set.command(secondary, { configureFailPoint: 'stopReplProducer', mode: 'off' });
+            await session.endSession();
+        }
+    });
+
     test('MET-1: a secondary counts the writes it applies by kind, not among those of clients; a primary counts how long writes are waited for', async () => {
         const [primary, secondary] = set.members;
         const status = (member) => set.command(member, { serverStatus: 1 });
