@@ -234,7 +234,7 @@ static ErrCode choose(MoveRun *run, CollectionRoute *route, bool *ret_is_there, 
         elem_is_number(bytes) && elem_as_i64(bytes) > 0 ? elem_as_i64(bytes) : CHUNK_BYTES_DEFAULT;
     bool has_min = doc_is_present(doc_field(request, "min"));
     bool has_max = doc_is_present(doc_field(request, "max"));
-    Measured measured;
+    Measured measured = {0};
     TRY(has_min ? measure(run, chunk_bytes, &measured, err)
                 : measure_end(run, chunk_bytes, &measured, err));
     bool is_cut = doc_is_present(measured.cut) && !(has_min && has_max);
