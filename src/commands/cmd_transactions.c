@@ -76,11 +76,12 @@ static ErrCode abort_run(CommandCtx *ctx, void *request, Error *err) {
     (void)request;
     TRY(check_statement(ctx, err));
     TRY(op_hang(ctx->op, FP_HANG_BEFORE_ABORTING_TXN, NULL, err));
-    /* What was not prepared leaves nothing behind that members could have: nobody is waited for. */
-    ctx->is_writing = txn_is_prepared(ctx->txn_statement);
-    if (ctx->is_writing)
+    ctx->is_writing = true;
+    if (txn_is_prepared(ctx->txn_statement))
         return txn_abort_prepared(ctx->txn_statement, err);
     txn_abort(ctx->txn_statement);
+    /* It leaves nothing behind that other members could have: nobody is waited for. */
+    ctx->write_concern = (WriteConcern){.is_given = true, .is_w_given = true, .w = 1};
     return ERR_OK;
 }
 
